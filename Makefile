@@ -1,0 +1,36 @@
+# Every target makes its own environment under .venv: nothing but Python 3.11+, gcc and make is needed.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help demo test lint bench verify clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(READY): pyproject.toml setup.py $(wildcard native/*.c native/*.h native/*.py)
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q -e '.[dev]'
+	touch $@
+
+demo: $(READY)  ## build an index on a million rows, look keys up, draw the picture
+	$(BIN)/python -m benchmarks.demo
+
+test: $(READY)  ## the test suite, without the slow proofs
+	$(BIN)/python -m pytest -n 2 -m 'not slow'
+
+lint: $(READY)  ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(READY)  ## print every figure that the README and docs quote
+	$(BIN)/python -m benchmarks.run
+
+verify: $(READY)  ## the slow proofs: coverage over thousands of builds, exact distributions at full size
+	$(BIN)/python -m pytest -n 2 -m slow
+
+clean:  ## remove everything that the targets made
+	rm -rf .venv build dist demo-output src/*.egg-info src/scumble/*.so
