@@ -1,0 +1,1 @@
+"""All that spends epsilon: the ledger, and the mechanisms that it pays for."""

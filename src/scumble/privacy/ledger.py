@@ -1,0 +1,383 @@
+"""The budget ledger: the only way to get a `Budget`, and without one no mechanism draws noise.
+
+What comes in is a limit, once, and then what each release shall cost; what goes out are budgets, and the
+account of all that was spent, in exact fractions. It is the owner's: labels are public names that the owner
+chose, and nothing from the data enters it.
+
+A budget is spent before it is drawn, and drawn before the noise is: `spend` writes it down, `Budget.draw`
+marks it used right before the first noise, and a crash in between leaves it spent. Only what nothing was
+drawn from can be cancelled.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self
+
+from scumble.errors import BudgetError, BudgetUsed, Corrupt, InvalidParameter, Overdraft
+from scumble.privacy.amounts import Exact, exact, show
+from scumble.privacy.composition import Charge, Partition, room, row_delta, total
+from scumble.privacy.ledger_log import LedgerLog, Record, create, is_there
+from scumble.privacy.statement import Entry, State, as_html, as_table, as_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["Budget", "Entry", "Ledger", "State"]
+
+
+class Budget:
+    """The right to make one release, from `Ledger.spend`; a mechanism calls `draw` before its first noise."""
+
+    def __init__(self, ledger: "Ledger", entry: Entry) -> None:
+        self._ledger = ledger
+        self._entry = entry
+
+    @property
+    def epsilon(self) -> Fraction:
+        """What the ledger was charged: the privacy loss of one user."""
+        return self._entry.epsilon
+
+    @property
+    def row_epsilon(self) -> Fraction:
+        """What the mechanism may cost for one row added or removed: noise is scaled by this."""
+        return self._entry.epsilon / self._entry.rows_per_user
+
+    @property
+    def delta(self) -> Fraction:
+        """What the ledger was charged as delta, for one user."""
+        return self._entry.delta
+
+    @property
+    def row_delta(self) -> Fraction:
+        """The delta that the mechanism may have for one row, rounded down (`docs/privacy.md` section 2)."""
+        return row_delta(self._entry.epsilon, self._entry.delta, self._entry.rows_per_user)
+
+    @property
+    def label(self) -> str:
+        """What the owner called it."""
+        return self._entry.label
+
+    @property
+    def rows_per_user(self) -> int:
+        """The most rows that one user has, over all parts of a group together."""
+        return self._entry.rows_per_user
+
+    @property
+    def state(self) -> State:
+        """'open', 'drawn' or 'cancelled', whichever process or object made it so."""
+        return self._ledger._entry(self._entry.id).state
+
+    def draw(self) -> None:
+        """Mark this budget used, durably, right before the first noise. Works once, then BudgetUsed."""
+        self._ledger._settle(self._entry.id, "draw")
+
+    def cancel(self) -> None:
+        """Give this budget back. Works once, and only while nothing was drawn from it; else BudgetUsed."""
+        self._ledger._settle(self._entry.id, "cancel")
+
+    def __repr__(self) -> str:
+        state = self._ledger._entries[self._entry.id].state
+        return f"<Budget {self.label!r}: epsilon {show(self.epsilon)}, {state}>"
+
+
+class Ledger:
+    """An append-only account of epsilon and delta, in memory, or in a file with `Ledger.open`.
+
+    >>> ledger = Ledger(limit=2)
+    >>> budget = ledger.spend("1.5", "salary")
+    >>> ledger.remaining()
+    Fraction(1, 2)
+
+    The total is composed as `docs/privacy.md` section 2 says: spends add up; within a group of disjoint parts
+    (`partition=(group, part)`) the dearest part counts.
+    """
+
+    def __init__(self, limit: Exact, *, delta_limit: Exact = 0) -> None:
+        epsilon, delta = _positive(limit, "limit"), _probability(delta_limit, "delta_limit")
+        self._attach(None, 0)
+        self._log.begin(epsilon, delta)
+        self._log.catch_up()
+
+    @classmethod
+    def open(
+        cls,
+        path: str | PathLike[str],
+        limit: Exact | None = None,
+        *,
+        delta_limit: Exact | None = None,
+        busy_seconds: float = 5,
+    ) -> Self:
+        """Open the ledger at `path`; where there is none, create it with these limits.
+
+        On one that exists, `limit` and `delta_limit` may be left out, and have to agree with it if given.
+        Several processes may have it open; one that has to wait longer than `busy_seconds` gets LedgerBusy.
+        The file has to be on a local disk: locks on network file systems are not reliable.
+        """
+        epsilon = None if limit is None else _positive(limit, "limit")
+        delta = None if delta_limit is None else _probability(delta_limit, "delta_limit")
+        if not math.isfinite(busy_seconds) or not 0 <= busy_seconds <= 1e6:
+            raise InvalidParameter("busy_seconds must be between 0 and 1e6", hint="5 is usual")
+        file = Path(path).absolute()
+        if epsilon is not None and not is_there(file):
+            create(file, epsilon, delta or Fraction(0))
+        ledger = cls._reopen(file, busy_seconds)
+        for name, given, kept in (
+            ("limit", epsilon, ledger._limit),
+            ("delta_limit", delta, ledger._delta_limit),
+        ):
+            if given not in (None, kept):
+                raise BudgetError(
+                    f"the ledger {file} has {name} {show(kept)}, not {show(given)}",
+                    hint="a limit is never changed; leave it out to open the ledger as it is",
+                )
+        return ledger
+
+    @classmethod
+    def _reopen(cls, file: Path, busy_seconds: float) -> Self:
+        ledger = cls.__new__(cls)
+        ledger._attach(file, busy_seconds)
+        ledger._log.catch_up()
+        return ledger
+
+    def _attach(self, file: Path | None, busy_seconds: float) -> None:
+        self._limit = self._delta_limit = Fraction(0)
+        self._entries: dict[int, Entry] = {}
+        self._busy_seconds = busy_seconds
+        self._log = LedgerLog(file, self._follow, busy_seconds)
+
+    def spend(
+        self,
+        epsilon: Exact,
+        label: str,
+        *,
+        delta: Exact = 0,
+        rows_per_user: int = 1,
+        partition: Partition | None = None,
+    ) -> Budget:
+        """Charge one release, and return the budget that pays for it. It is durable when this returns.
+
+        `partition=(group, part)` promises that rows of different parts of a group are disjoint, and
+        `rows_per_user=k` that no user has more than k rows, over all parts of the group together. Raises
+        Overdraft, and charges nothing, if the total would exceed a limit.
+        """
+        amounts = (_positive(epsilon, "epsilon"), _probability(delta, "delta"))
+        _check_terms(label, rows_per_user, partition)
+        with self._log.writing() as transaction:
+            for name, amount, charges, limit in (
+                ("epsilon", amounts[0], self._epsilons(), self._limit),
+                ("delta", amounts[1], self._deltas(), self._delta_limit),
+            ):
+                _check_room(name, amount, list(charges), limit, label=label, partition=partition)
+            record = transaction.append(
+                "spend",
+                label=label,
+                epsilon=amounts[0],
+                delta=amounts[1],
+                rows_per_user=rows_per_user,
+                partition=partition,
+            )
+        return Budget(self, self._entries[record.id])
+
+    def spent(self) -> Fraction:
+        """Return the epsilon spent so far, by every process (`docs/privacy.md` section 2)."""
+        self._log.catch_up()
+        return total(self._epsilons())
+
+    def remaining(self) -> Fraction:
+        """Return the epsilon that the limit leaves."""
+        return self._limit - self.spent()
+
+    def spent_delta(self) -> Fraction:
+        """Return the delta spent so far, by every process (`docs/privacy.md` section 2)."""
+        self._log.catch_up()
+        return total(self._deltas())
+
+    def remaining_delta(self) -> Fraction:
+        """Return the delta that the limit leaves."""
+        return self._delta_limit - self.spent_delta()
+
+    @property
+    def limit(self) -> Fraction:
+        """The most epsilon that can ever be spent."""
+        return self._limit
+
+    @property
+    def delta_limit(self) -> Fraction:
+        """The most delta that can ever be spent."""
+        return self._delta_limit
+
+    @property
+    def path(self) -> Path | None:
+        """Where the ledger is kept; None for one in memory."""
+        return self._log.path
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Return every spend in order, cancelled ones included."""
+        self._log.catch_up()
+        return tuple(self._entries.values())
+
+    def close(self) -> None:
+        """Refuse everything from now on. A ledger in memory is gone, one in a file can be opened again."""
+        self._log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self._log.path is None:
+            raise BudgetError(
+                "a ledger in memory cannot be copied: its budget would be there twice",
+                hint="keep it in a file with Ledger.open",
+            )
+        return Ledger._reopen, (self._log.path, self._busy_seconds)
+
+    # What the records mean.
+
+    def _follow(self, record: Record) -> None:
+        first = self._limit == 0
+        if record.kind == "limit" and first and record.epsilon > 0 and 0 <= record.delta < 1:
+            self._limit, self._delta_limit = record.epsilon, record.delta
+        elif record.kind == "spend" and not first and _is_possible(record):
+            self._entries[record.id] = Entry(
+                record.id,
+                record.time,
+                record.label,
+                record.epsilon,
+                record.delta,
+                record.rows_per_user,
+                record.partition,
+                "open",
+            )
+        elif record.kind in ("draw", "cancel") and self._is_open(record.spend):
+            state: State = "drawn" if record.kind == "draw" else "cancelled"
+            self._entries[record.spend] = replace(self._entries[record.spend], state=state)
+        else:
+            raise Corrupt(
+                f"the ledger {self._log.path} is damaged: record {record.id} cannot follow those before it",
+                hint="restore it from a backup; what it had paid for stays spent",
+            )
+
+    def _is_open(self, spend: int) -> bool:
+        return spend in self._entries and self._entries[spend].state == "open"
+
+    def _settle(self, spend: int, kind: Literal["draw", "cancel"]) -> None:
+        with self._log.writing() as transaction:
+            entry = self._entries[spend]
+            if entry.state != "open":
+                was = "has already paid for a release" if entry.state == "drawn" else "was cancelled"
+                raise BudgetUsed(f"the budget {entry.label!r} {was}", hint="spend a new one for each release")
+            transaction.append(kind, spend=spend)
+
+    def _entry(self, spend: int) -> Entry:
+        self._log.catch_up()
+        return self._entries[spend]
+
+    def _counted(self) -> list[Entry]:
+        return [entry for entry in list(self._entries.values()) if entry.state != "cancelled"]
+
+    def _epsilons(self) -> Iterator[Charge]:
+        return ((entry.epsilon, entry.partition) for entry in self._counted())
+
+    def _deltas(self) -> Iterator[Charge]:
+        return ((entry.delta, entry.partition) for entry in self._counted())
+
+    # For people.
+
+    def __repr__(self) -> str:
+        # As last read: a repr neither waits for other processes nor fails.
+        return f"<Ledger {self._log.path or 'in memory'}: {self._balance()}>"
+
+    def __str__(self) -> str:
+        return as_text(self.entries(), self._balance())
+
+    def __rich__(self) -> "Table":
+        return as_table(self.entries(), self._balance())
+
+    def _repr_html_(self) -> str:
+        return as_html(self.entries(), self._balance())
+
+    def _balance(self) -> str:
+        spent, delta = total(self._epsilons()), total(self._deltas())
+        text = f"epsilon {show(spent)} of {show(self._limit)} spent, {show(self._limit - spent)} remaining"
+        if self._delta_limit:
+            left = show(self._delta_limit - delta)
+            text += f"; delta {show(delta)} of {show(self._delta_limit)} spent, {left} remaining"
+        return text
+
+
+def _check_room(
+    name: str,
+    amount: Fraction,
+    charges: list[Charge],
+    limit: Fraction,
+    *,
+    label: str,
+    partition: Partition | None,
+) -> None:
+    left = room(charges, limit, partition)
+    if amount > left:
+        where = f" for this part of {partition[0]!r}" if partition else ""
+        raise Overdraft(
+            f"spending {name} {show(amount)} on {label!r} would overdraw the ledger: "
+            f"requested {show(amount)}, spent {show(total(charges))}, limit {show(limit)}",
+            hint=f"{name} {show(left)} remains{where}",
+        )
+
+
+def _positive(value: object, name: str) -> Fraction:
+    number = exact(value, name)
+    if number <= 0:
+        raise InvalidParameter(f"{name} must be greater than 0", hint="0 would release nothing")
+    return number
+
+
+def _probability(value: object, name: str) -> Fraction:
+    number = exact(value, name)
+    if not 0 <= number < 1:
+        raise InvalidParameter(f"{name} must be at least 0 and less than 1", hint="it is a probability; 0 is usual")
+    return number
+
+
+def _is_possible(record: Record) -> bool:
+    try:
+        _positive(record.epsilon, "epsilon")
+        _probability(record.delta, "delta")
+        _check_terms(record.label, record.rows_per_user, record.partition)
+    except InvalidParameter:
+        return False
+    return True
+
+
+def _check_terms(label: object, rows_per_user: object, partition: object) -> None:
+    if not _is_name(label):
+        raise InvalidParameter(
+            "the label must be a non-empty string of printable characters",
+            hint="say what the budget is for, such as 'salary'",
+        )
+    if type(rows_per_user) is not int or not 1 <= rows_per_user < 2**63:
+        raise InvalidParameter(
+            "rows_per_user must be an int of at least 1", hint="it is the most rows that one user has"
+        )
+    match partition:
+        case None:
+            return
+        case (group, part) if type(partition) is tuple and _is_name(group) and _is_name(part):
+            return
+    raise InvalidParameter(
+        "a partition must be a tuple of two non-empty printable strings, (group, part)",
+        hint="parts of a group hold disjoint rows, as in ('orders.day', 'run-7')",
+    )
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value.isprintable() and value.strip() != ""

@@ -1,0 +1,788 @@
+import copy
+import io
+import pickle
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError
+from datetime import UTC, datetime
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from rich.console import Console
+
+from scumble.errors import (
+    BudgetError,
+    BudgetUsed,
+    Corrupt,
+    FileError,
+    InvalidParameter,
+    NewerVersion,
+    Overdraft,
+)
+from scumble.privacy import ledger_log
+from scumble.privacy.amounts import exact, from_ratio, ratio, show
+from scumble.privacy.composition import Partition, row_delta, total
+from scumble.privacy.ledger import Budget, Ledger
+
+AMOUNTS = st.fractions(min_value=Fraction(1, 50), max_value=3, max_denominator=50)
+PARTITIONS = st.none() | st.tuples(st.sampled_from(["day", "price"]), st.sampled_from(["a", "b", "c"]))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "budget.ledger"
+
+
+# Amounts.
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (2, Fraction(2)),
+        (0.1, Fraction(1, 10)),
+        (1e-5, Fraction(1, 100_000)),
+        ("2.5", Fraction(5, 2)),
+        (" 1/3 ", Fraction(1, 3)),
+        ("1e-5", Fraction(1, 100_000)),
+        (".5", Fraction(1, 2)),
+        ("-2", Fraction(-2)),
+        (Decimal("0.30"), Fraction(3, 10)),
+        (Fraction(1, 7), Fraction(1, 7)),
+        (np.float64(0.1), Fraction(1, 10)),
+        (np.int64(3), Fraction(3)),
+    ],
+)
+def test_a_number_means_what_was_written(value: object, number: Fraction) -> None:
+    assert exact(value, "epsilon") == number
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        float("nan"), float("inf"), -float("inf"), Decimal("NaN"), Decimal("sNaN"), Decimal("Infinity"),
+        "nan", "inf", "", "one", "1/0", "1/", "1_000", "٣", "0x10", "1 / 3", "1e999999999", "9" * 5000,
+        10**5000, Fraction(1, 10**5000), True, None, [1], 1j, b"1", Decimal("1e-999999999"),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_what_is_no_exact_number_is_refused(value: object) -> None:
+    with pytest.raises(InvalidParameter, match=r"^epsilon ") as caught:
+        exact(value, "epsilon")
+    assert caught.value.hint
+
+
+@given(st.fractions())
+def test_ratio_round_trips(number: Fraction) -> None:
+    assert from_ratio(ratio(number)) == number
+
+
+@pytest.mark.parametrize("text", ["2/4", "1", "01/2", "1/02", "-0/1", "1/0", "0.5", "", " 1/2", "1/2\n", "٣/2"])
+def test_only_canonical_ratios_are_read_back(text: str) -> None:
+    with pytest.raises(ValueError, match=r"ratio|lowest"):
+        from_ratio(text)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (Fraction(0), "0"),
+        (Fraction(100), "100"),
+        (Fraction(3, 2), "1.5"),
+        (Fraction(-1, 8), "-0.125"),
+        (Fraction(1, 3), "1/3"),
+        (Fraction(1, 100_000), "0.00001"),
+        (Fraction(1, 10**12), "1e-12"),
+        (Fraction(1, 3**100), "about 1.940325217e-48"),
+    ],
+)
+def test_show(number: Fraction, text: str) -> None:
+    assert show(number) == text
+
+
+@given(st.fractions(max_denominator=10**9))
+def test_what_is_shown_without_about_is_exact(number: Fraction) -> None:
+    text = show(number)
+    assert text.startswith("about") or exact(text, "number") == number
+
+
+def test_a_total_of_any_length_can_be_shown() -> None:
+    number = sum((Fraction(1, n) for n in range(1, 12_000)), Fraction(0))
+    assert show(number).startswith("about 9.96983")  # ln 11999 + 0.57722 + 1/(2*11999)
+
+
+# Spending.
+
+
+def test_ten_tenths_are_exactly_one() -> None:
+    ledger = Ledger(limit=1)
+    for _ in range(10):
+        ledger.spend(0.1, "tenth")
+    assert ledger.spent() == 1
+    assert ledger.remaining() == 0
+    with pytest.raises(Overdraft):
+        ledger.spend("1e-300", "one too many")
+
+
+def test_overdraft_text() -> None:
+    ledger = Ledger(limit=2, delta_limit="1e-5")
+    ledger.spend("1.5", "first")
+    with pytest.raises(Overdraft) as caught:
+        ledger.spend(1, "salary")
+    assert str(caught.value) == (
+        "spending epsilon 1 on 'salary' would overdraw the ledger: requested 1, spent 1.5, limit 2\n"
+        "hint: epsilon 0.5 remains"
+    )
+    with pytest.raises(Overdraft) as caught:
+        ledger.spend("1/3", "age", delta="1/3")
+    assert str(caught.value) == (
+        "spending delta 1/3 on 'age' would overdraw the ledger: requested 1/3, spent 0, limit 0.00001\n"
+        "hint: delta 0.00001 remains"
+    )
+    ledger.spend("0.1", "day", partition=("day", "a"))
+    with pytest.raises(Overdraft) as caught:
+        ledger.spend("0.6", "day", partition=("day", "b"))
+    assert caught.value.hint == "epsilon 0.5 remains for this part of 'day'"
+    assert [entry.label for entry in ledger.entries()] == ["first", "day"]
+
+
+def test_without_a_delta_limit_no_delta_can_be_spent() -> None:
+    with pytest.raises(Overdraft, match="spending delta"):
+        Ledger(limit=1).spend(1, "salary", delta="1e-30")
+
+
+BAD_SPENDS: list[Callable[[Ledger], Budget]] = [
+    lambda ledger: ledger.spend(0, "a"),
+    lambda ledger: ledger.spend(-1, "a"),
+    lambda ledger: ledger.spend(float("nan"), "a"),
+    lambda ledger: ledger.spend(True, "a"),
+    lambda ledger: ledger.spend(1, "a", delta=1),
+    lambda ledger: ledger.spend(1, "a", delta="-1e-9"),
+    lambda ledger: ledger.spend(1, "a", rows_per_user=0),
+    lambda ledger: ledger.spend(1, "a", rows_per_user=True),
+    lambda ledger: ledger.spend(1, "a", rows_per_user=2.0),  # type: ignore[arg-type]
+    lambda ledger: ledger.spend(1, "a", rows_per_user=2**63),
+    lambda ledger: ledger.spend(1, ""),
+    lambda ledger: ledger.spend(1, "  "),
+    lambda ledger: ledger.spend(1, "two\nlines"),
+    lambda ledger: ledger.spend(1, "\ud800"),
+    lambda ledger: ledger.spend(1, None),  # type: ignore[arg-type]
+    lambda ledger: ledger.spend(1, "a", partition=("group",)),  # type: ignore[arg-type]
+    lambda ledger: ledger.spend(1, "a", partition=("group", "")),
+    lambda ledger: ledger.spend(1, "a", partition=("group", 7)),  # type: ignore[arg-type]
+    lambda ledger: ledger.spend(1, "a", partition="ab"),  # type: ignore[arg-type]
+    lambda ledger: ledger.spend(1, "a", partition=["group", "part"]),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize("bad_spend", BAD_SPENDS)
+def test_a_senseless_spend_is_refused_and_not_written(bad_spend: Callable[[Ledger], Budget], path: Path) -> None:
+    ledger = Ledger.open(path, limit=10, delta_limit="0.5")
+    before = path.read_bytes()
+    with pytest.raises(InvalidParameter) as caught:
+        bad_spend(ledger)
+    assert caught.value.hint
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("limits", [{"limit": 0}, {"limit": -1}, {"limit": 1, "delta_limit": 1}, {"limit": "x"}])
+def test_senseless_limits_are_refused(limits: dict[str, int], path: Path) -> None:
+    with pytest.raises(InvalidParameter):
+        Ledger(**limits)
+    with pytest.raises(InvalidParameter):
+        Ledger.open(path, **limits)
+    assert not path.exists()
+
+
+def test_the_wait_for_a_lock_has_to_make_sense(path: Path) -> None:
+    for seconds in (-1, float("nan"), float("inf")):
+        with pytest.raises(InvalidParameter):
+            Ledger.open(path, limit=1, busy_seconds=seconds)
+
+
+# Composition.
+
+
+def test_parts_of_a_group_cost_the_dearest() -> None:
+    ledger = Ledger(limit=2, delta_limit="0.1")
+    ledger.spend(1, "run 1", delta="0.01", partition=("day", "run-1"))
+    ledger.spend(1, "run 2", delta="0.03", partition=("day", "run-2"))
+    assert (ledger.spent(), ledger.spent_delta()) == (Fraction(1), Fraction(3, 100))
+    ledger.spend("0.5", "run 2 again", partition=("day", "run-2"))
+    assert ledger.spent() == Fraction(3, 2)
+    ledger.spend("0.5", "other attribute", partition=("price", "run-1"))
+    assert ledger.remaining() == 0
+    ledger.spend("0.5", "free: run 1 catches up", partition=("day", "run-1"))
+    assert ledger.remaining() == 0
+    with pytest.raises(Overdraft):
+        ledger.spend("0.1", "run 1 overtakes", partition=("day", "run-1"))
+
+
+def model(charges: list[tuple[Fraction, Partition | None]]) -> Fraction:
+    """The dearest row: try every way to place a row in one part of each group."""
+    alone = sum((amount for amount, partition in charges if partition is None), Fraction(0))
+    worst = Fraction(0)
+    for day in "abc":
+        for price in "abc":
+            seen = (("day", day), ("price", price))
+            worst = max(worst, sum((amount for amount, where in charges if where in seen), Fraction(0)))
+    return alone + worst
+
+
+@given(st.lists(st.tuples(AMOUNTS, PARTITIONS), max_size=12))
+def test_the_total_is_what_the_dearest_row_costs(charges: list[tuple[Fraction, Partition | None]]) -> None:
+    assert total(charges) == model(charges)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(AMOUNTS, AMOUNTS, PARTITIONS), max_size=12))
+def test_a_spend_is_refused_exactly_if_the_total_would_exceed_a_limit(
+    spends: list[tuple[Fraction, Fraction, Partition | None]],
+) -> None:
+    ledger = Ledger(limit=4, delta_limit="0.4")
+    kept: list[tuple[Fraction, Fraction, Partition | None]] = []
+    for epsilon, tenfold, partition in spends:
+        spend = (epsilon, tenfold / 10, partition)
+        new = [*kept, spend]
+        if model([(e, p) for e, _, p in new]) > 4 or model([(d, p) for _, d, p in new]) > Fraction(4, 10):
+            with pytest.raises(Overdraft):
+                ledger.spend(epsilon, "x", delta=spend[1], partition=partition)
+        else:
+            ledger.spend(epsilon, "x", delta=spend[1], partition=partition)
+            kept = new
+        assert ledger.spent() == model([(e, p) for e, _, p in kept])
+        assert ledger.remaining_delta() == Fraction(4, 10) - model([(d, p) for _, d, p in kept])
+
+
+def test_rows_per_user() -> None:
+    budget = Ledger(limit=3).spend(3, "orders", rows_per_user=4)
+    assert (budget.epsilon, budget.row_epsilon) == (Fraction(3), Fraction(3, 4))
+    assert budget.rows_per_user == 4
+    assert budget.delta == budget.row_delta == 0
+
+
+def exp_bounds(x: Fraction) -> tuple[Fraction, Fraction]:
+    """Rational bounds of e^x from its series; the terms left out are less than the last one, twice."""
+    term, partial, n = Fraction(1), Fraction(0), 0
+    while n < 2 * x or term > Fraction(1, 10**60):
+        partial += term
+        n += 1
+        term *= x / n
+    return partial, partial + 2 * term
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.fractions(min_value=Fraction(1, 1000), max_value=4, max_denominator=1000),
+    st.integers(min_value=2, max_value=9),
+)
+def test_row_delta_is_the_largest_that_keeps_the_promise(epsilon: Fraction, rows: int) -> None:
+    delta = Fraction(1, 10**5)
+    share = row_delta(epsilon, delta, rows)
+    bounds = [exp_bounds(i * epsilon / rows) for i in range(rows)]
+    least, most = sum(low for low, _ in bounds), sum(high for _, high in bounds)
+    assert share * most <= delta
+    assert share * least >= delta * (1 - Fraction(1, 10**28))
+
+
+def test_row_delta_at_the_edges() -> None:
+    budget = Ledger(limit=1, delta_limit="1e-5").spend(1, "x", delta="1e-5")
+    assert budget.row_delta == budget.delta == Fraction(1, 10**5)
+    delta = Fraction(1, 10**5)
+    assert row_delta(Fraction(10) ** 30, delta, 2) == 0
+    assert 0 < row_delta(Fraction(1, 10**300), delta, 10) <= delta / 10
+    assert 0 < row_delta(Fraction(1), delta, 2**62) < delta / 2**62
+
+
+# The life of a budget.
+
+
+def test_one_budget_pays_for_one_release() -> None:
+    ledger = Ledger(limit=2)
+    budget = ledger.spend(1, "salary")
+    budget.draw()
+    assert budget.state == "drawn"
+    with pytest.raises(BudgetUsed, match="'salary' has already paid"):
+        budget.draw()
+    with pytest.raises(BudgetUsed, match="'salary' has already paid"):
+        budget.cancel()
+    assert ledger.spent() == 1
+
+
+def test_a_cancelled_budget_costs_nothing_and_pays_for_nothing() -> None:
+    ledger = Ledger(limit=1)
+    budget = ledger.spend(1, "salary")
+    budget.cancel()
+    assert budget.state == "cancelled"
+    assert ledger.remaining() == 1
+    for again in (budget.draw, budget.cancel):
+        with pytest.raises(BudgetUsed, match="'salary' was cancelled"):
+            again()
+    ledger.spend(1, "age")
+    assert [entry.state for entry in ledger.entries()] == ["cancelled", "open"]
+
+
+def test_another_object_sees_and_decides_the_same(path: Path) -> None:
+    first = Ledger.open(path, limit=2)
+    budget = first.spend(1, "salary")
+    twin: Budget = pickle.loads(pickle.dumps(budget))  # noqa: S301
+    twin.draw()
+    assert budget.state == "drawn"
+    with pytest.raises(BudgetUsed):
+        budget.draw()
+    second = Ledger.open(path)
+    second.spend(1, "age")
+    assert first.remaining() == 0
+    with pytest.raises(Overdraft):
+        first.spend(1, "name")
+
+
+def test_a_ledger_in_memory_cannot_be_doubled() -> None:
+    ledger = Ledger(limit=1)
+    for double in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(BudgetError, match="twice"):
+            double(ledger)
+
+
+class Life(RuleBasedStateMachine):
+    """Two objects on one file, at random, against a dictionary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keep = tempfile.TemporaryDirectory()
+        path = Path(self.keep.name) / "ledger"
+        self.ledgers = [Ledger.open(path, limit=5), Ledger.open(path)]
+        self.budgets: list[Budget] = []
+        self.states: list[str] = []
+
+    def left(self) -> Fraction:
+        counted = zip(self.budgets, self.states, strict=True)
+        return 5 - sum((budget.epsilon for budget, state in counted if state != "cancelled"), Fraction(0))
+
+    @rule(epsilon=AMOUNTS, which=st.booleans())
+    def spend(self, epsilon: Fraction, which: bool) -> None:
+        if epsilon > self.left():
+            with pytest.raises(Overdraft):
+                self.ledgers[which].spend(epsilon, "x")
+        else:
+            self.budgets.append(self.ledgers[which].spend(epsilon, "x"))
+            self.states.append("open")
+
+    @precondition(lambda self: self.budgets)
+    @rule(data=st.data(), draws=st.booleans())
+    def settle(self, data: st.DataObject, draws: bool) -> None:
+        i = data.draw(st.integers(0, len(self.budgets) - 1))
+        action = self.budgets[i].draw if draws else self.budgets[i].cancel
+        if self.states[i] == "open":
+            action()
+            self.states[i] = "drawn" if draws else "cancelled"
+        else:
+            with pytest.raises(BudgetUsed):
+                action()
+
+    @invariant()
+    def all_agree(self) -> None:
+        for ledger in self.ledgers:
+            assert ledger.remaining() == self.left()
+            assert [entry.state for entry in ledger.entries()] == self.states
+        assert [budget.state for budget in self.budgets] == self.states
+
+    def teardown(self) -> None:
+        self.keep.cleanup()
+
+
+TestLife = Life.TestCase
+TestLife.settings = settings(max_examples=15, stateful_step_count=12, deadline=None)
+
+
+def test_threads_never_overdraw_together() -> None:
+    ledger = Ledger(limit=20)
+    budgets: list[Budget] = []
+    refused: list[Overdraft] = []
+
+    def work() -> None:
+        for _ in range(10):
+            try:
+                budgets.append(ledger.spend(1, "x"))
+            except Overdraft as error:
+                refused.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(budgets), len(refused)) == (20, 40)
+    assert ledger.remaining() == 0
+
+
+def test_only_one_thread_draws() -> None:
+    budget = Ledger(limit=1).spend(1, "x")
+    outcomes: list[str] = []
+
+    def work() -> None:
+        try:
+            budget.draw()
+            outcomes.append("drawn")
+        except BudgetUsed:
+            outcomes.append("refused")
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["drawn"] + ["refused"] * 7
+
+
+# On disk.
+
+
+def test_the_limit_is_read_back_and_never_changed(path: Path) -> None:
+    Ledger.open(path, limit="2.5", delta_limit="1e-5").spend(1, "salary", delta="1e-6")
+    again = Ledger.open(path)
+    assert (again.limit, again.delta_limit) == (Fraction(5, 2), Fraction(1, 10**5))
+    assert Ledger.open(path, limit=2.5).spent() == 1
+    with pytest.raises(BudgetError, match=r"has limit 2\.5, not 3") as caught:
+        Ledger.open(path, limit=3)
+    assert caught.value.hint
+    with pytest.raises(BudgetError, match=r"has delta_limit 0\.00001, not 0\n"):
+        Ledger.open(path, limit="2.5", delta_limit=0)
+    assert Ledger.open(path).limit == Fraction(5, 2)
+
+
+def test_entries_survive_as_they_were(path: Path) -> None:
+    before = datetime.now(UTC).replace(microsecond=0)
+    ledger = Ledger.open(path, limit=5, delta_limit="0.1")
+    ledger.spend("1/3", "Größe", delta="0.01", rows_per_user=3, partition=("orders.day", "run-7")).draw()
+    ledger.spend(1, "age").cancel()
+    ledger.close()
+    first, second = Ledger.open(path).entries()
+    assert (first.label, first.epsilon, first.delta) == ("Größe", Fraction(1, 3), Fraction(1, 100))
+    assert (first.rows_per_user, first.partition, first.state) == (3, ("orders.day", "run-7"), "drawn")
+    assert (second.label, second.partition, second.state) == ("age", None, "cancelled")
+    assert (first.id, second.id) == (2, 4)
+    assert before <= first.time <= second.time <= datetime.now(UTC)
+    with pytest.raises(FrozenInstanceError):
+        first.label = "x"  # type: ignore[misc]
+
+
+def test_a_new_ledger_is_one_private_file(path: Path) -> None:
+    Ledger.open(path, limit=1).spend(1, "x")
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_every_connection_survives_a_power_cut() -> None:
+    connection = ledger_log._connect(":memory:", 0)
+    assert connection.execute("PRAGMA synchronous").fetchone() == (3,)
+    connection.close()
+
+
+def test_close(path: Path) -> None:
+    with Ledger.open(path, limit=2) as ledger:
+        budget = ledger.spend(1, "x")
+    for use in (ledger.spent, ledger.entries, budget.draw, lambda: ledger.spend(1, "y"), lambda: str(ledger)):
+        with pytest.raises(BudgetError, match="closed"):
+            use()
+    assert "1 remaining" in repr(ledger)
+    assert Ledger.open(path).spent() == 1
+    memory = Ledger(limit=1)
+    memory.close()
+    memory.close()
+    with pytest.raises(BudgetError, match="closed"):
+        memory.spend(1, "x")
+
+
+def test_a_path_that_cannot_be(path: Path) -> None:
+    with pytest.raises(FileError, match="there is no ledger at") as caught:
+        Ledger.open(path)
+    assert caught.value.hint == "pass limit= to Ledger.open to create one"
+    with pytest.raises(FileError, match="cannot be created"):
+        Ledger.open(path / "missing" / "ledger", limit=1)
+    with pytest.raises(FileError, match="cannot be created"):
+        Ledger.open("/proc/ledger", limit=1)
+    with pytest.raises(FileError, match="cannot be read or written"):
+        Ledger.open(path.parent, limit=1)
+    with pytest.raises(FileError):
+        Ledger.open(path.parent / ("x" * 300), limit=1)
+    assert list(path.parent.iterdir()) == []
+
+
+def test_a_ledger_deleted_under_a_running_program_is_noticed(path: Path) -> None:
+    ledger = Ledger.open(path, limit=2)
+    path.unlink()
+    with pytest.raises(FileError, match="there is no ledger"):
+        ledger.spend(1, "x")
+    Ledger.open(path, limit=5)
+    with pytest.raises(Corrupt):
+        ledger.spend(1, "x")
+
+
+def test_a_ledger_rolled_back_under_a_running_program_is_noticed(path: Path) -> None:
+    ledger = Ledger.open(path, limit=2)
+    old = path.read_bytes()
+    ledger.spend(1, "x")
+    path.write_bytes(old)
+    with pytest.raises(Corrupt, match="do not follow"):
+        ledger.spend(1, "y")
+
+
+# Append-only, and altered files.
+
+
+@pytest.fixture
+def full(path: Path) -> Path:
+    """A ledger with records 1 limit, 2 spend, 3 draw, 4 spend, 5 cancel, 6 spend."""
+    ledger = Ledger.open(path, limit=5, delta_limit="0.1")
+    ledger.spend(1, "salary", partition=("day", "a")).draw()
+    ledger.spend(2, "age", delta="0.01").cancel()
+    ledger.spend("1/3", "name", rows_per_user=2)
+    return path
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE record SET epsilon = '1/9' WHERE id = 2",
+        "DELETE FROM record WHERE id = 6",
+        "DELETE FROM record",
+        "INSERT OR REPLACE INTO record SELECT * FROM record WHERE id = 2",
+        "REPLACE INTO record SELECT 2, kind, time, label, '1/9', delta, 1, null, null, 0, hash FROM record",
+        "INSERT INTO record SELECT 9, kind, time, label, epsilon, delta, 1, null, null, 0, hash FROM record",
+    ],
+)
+def test_sql_cannot_change_a_record(full: Path, statement: str) -> None:
+    before = Ledger.open(full).entries()
+    connection = sqlite3.connect(full)
+    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        connection.execute(statement)
+    connection.close()
+    assert Ledger.open(full).entries() == before
+
+
+def tamper(path: Path, *statements: str) -> None:
+    """Change the file as somebody would who knows of the triggers: drop them, change, put them back."""
+    connection = sqlite3.connect(path)
+    triggers = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    for name, _ in triggers:
+        connection.execute(f"DROP TRIGGER {name}")
+    for statement in statements:
+        connection.execute(statement)
+    for _, sql in triggers:
+        connection.execute(sql)
+    connection.commit()
+    connection.close()
+
+
+def test_tampering_itself_leaves_no_mark(full: Path) -> None:
+    before = Ledger.open(full).entries()
+    tamper(full)
+    assert Ledger.open(full).entries() == before
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE record SET epsilon = '9/1' WHERE id = 1",
+        "UPDATE record SET epsilon = '1/9' WHERE id = 2",
+        "UPDATE record SET epsilon = '2/2' WHERE id = 2",
+        "UPDATE record SET delta = '0/1' WHERE id = 4",
+        "UPDATE record SET label = 'other' WHERE id = 6",
+        "UPDATE record SET label = x'00ff' WHERE id = 6",
+        "UPDATE record SET label = CAST(x'ff' AS TEXT) WHERE id = 6",
+        "UPDATE record SET time = '2020-01-01T00:00:00+00:00' WHERE id = 6",
+        "UPDATE record SET rows_per_user = 7 WHERE id = 6",
+        "UPDATE record SET partition_part = 'b' WHERE id = 2",
+        "UPDATE record SET kind = 'cancel' WHERE id = 3",
+        "UPDATE record SET spend = 4 WHERE id = 3",
+        "UPDATE record SET hash = zeroblob(32) WHERE id = 6",
+        "UPDATE record SET hash = x'' WHERE id = 6",
+        "UPDATE record SET id = 7 WHERE id = 6",
+        "DELETE FROM record WHERE id = 1",
+        "DELETE FROM record WHERE id = 3",
+        "DELETE FROM record WHERE id = 6",
+        "DELETE FROM record",
+        "DELETE FROM sqlite_sequence",
+        "CREATE TRIGGER more AFTER INSERT ON record BEGIN SELECT 1; END",
+        "DROP TABLE record; --",
+    ],
+)
+def test_an_altered_ledger_is_corrupt(full: Path, statement: str) -> None:
+    if statement.startswith("DROP"):
+        connection = sqlite3.connect(full)
+        connection.executescript(statement)
+        connection.close()
+    else:
+        tamper(full, statement)
+    with pytest.raises(Corrupt) as caught:
+        Ledger.open(full)
+    assert caught.value.hint
+
+
+def test_dropped_triggers_are_noticed(full: Path) -> None:
+    connection = sqlite3.connect(full)
+    connection.execute("DROP TRIGGER record_stays")
+    connection.close()
+    with pytest.raises(Corrupt):
+        Ledger.open(full)
+
+
+def forge(path: Path, kind: str, **terms: object) -> None:
+    """Append a record with a right hash, as a faulty writer would."""
+    log = ledger_log.LedgerLog(path, lambda record: None)
+    with log.writing() as transaction:
+        transaction.append(kind, **terms)  # type: ignore[arg-type]
+
+
+GOOD = {"label": "x", "epsilon": Fraction(1), "delta": Fraction(0)}
+
+
+def test_a_right_record_is_no_forgery(full: Path) -> None:
+    forge(full, "spend", **GOOD)
+    forge(full, "draw", spend=6)
+    assert [entry.state for entry in Ledger.open(full).entries()] == ["drawn", "cancelled", "drawn", "open"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "terms"),
+    [
+        ("draw", {"spend": 2}),
+        ("cancel", {"spend": 2}),
+        ("draw", {"spend": 4}),
+        ("draw", {"spend": 1}),
+        ("cancel", {"spend": 3}),
+        ("draw", {"spend": 99}),
+        ("draw", {}),
+        ("draw", {"spend": 6, "rows_per_user": 1.5}),
+        ("limit", {"epsilon": Fraction(9)}),
+        ("refund", {"spend": 6}),
+        ("spend", GOOD | {"epsilon": Fraction(-1)}),
+        ("spend", GOOD | {"epsilon": Fraction(0)}),
+        ("spend", GOOD | {"delta": Fraction(-1)}),
+        ("spend", GOOD | {"rows_per_user": 0}),
+        ("spend", GOOD | {"rows_per_user": 1.5}),
+        ("spend", GOOD | {"label": ""}),
+        ("spend", GOOD | {"partition": ("a", None)}),
+    ],
+)
+def test_records_that_cannot_follow_are_corrupt(full: Path, kind: str, terms: dict[str, object]) -> None:
+    forge(full, kind, **terms)
+    with pytest.raises(Corrupt):
+        Ledger.open(full)
+
+
+def test_a_gap_is_corrupt_even_under_right_hashes(full: Path) -> None:
+    connection = sqlite3.connect(full)
+    *_, before, (_, *rest, _) = connection.execute("SELECT * FROM record ORDER BY id").fetchall()
+    connection.close()
+    digest = ledger_log._digest(before[-1], (7, *rest))
+    tamper(
+        full,
+        f"UPDATE record SET id = 7, hash = x'{digest.hex()}' WHERE id = 6",  # noqa: S608
+        "UPDATE sqlite_sequence SET seq = 6",
+    )
+    with pytest.raises(Corrupt):
+        Ledger.open(full)
+
+
+def test_a_truncated_ledger_is_corrupt(full: Path) -> None:
+    content = full.read_bytes()
+    for length in [0, 1, 15, 16, 50, 99, 100, *range(512, len(content), 512), len(content) - 1]:
+        full.write_bytes(content[:length])
+        with pytest.raises(Corrupt):
+            Ledger.open(full)
+        with pytest.raises(Corrupt):  # in particular, an emptied ledger does not begin anew
+            Ledger.open(full, limit=5)
+
+
+def test_other_files_are_corrupt(path: Path) -> None:
+    for content in (b"x", b"not a ledger" * 1000, bytes(5000), b"SQLite format 3\0" + bytes(5000)):
+        path.write_bytes(content)
+        with pytest.raises(Corrupt):
+            Ledger.open(path, limit=1)
+        assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("journal", ["DELETE", "WAL"])
+def test_another_database_is_corrupt_and_left_alone(path: Path, journal: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA journal_mode = {journal}")
+    connection.execute("CREATE TABLE record (id INTEGER)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(Corrupt, match="is not a Scumble ledger"):
+        Ledger.open(path, limit=1)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("version", "error"), [(2, NewerVersion), (0, Corrupt), (-1, Corrupt)])
+def test_versions(full: Path, version: int, error: type[FileError]) -> None:
+    running = Ledger.open(full)
+    connection = sqlite3.connect(full)
+    connection.execute(f"PRAGMA user_version = {version}")
+    connection.close()
+    with pytest.raises(error) as caught:
+        Ledger.open(full)
+    assert caught.value.hint
+    with pytest.raises(error):
+        running.spend(1, "x")
+
+
+def test_any_flipped_byte_is_noticed_or_changes_nothing(full: Path) -> None:
+    content = full.read_bytes()
+    entries = Ledger.open(full).entries()
+    noticed = 0
+    for position in [*range(100), *range(100, len(content), 37)]:
+        flipped = bytearray(content)
+        flipped[position] ^= 0x41
+        full.write_bytes(flipped)
+        try:
+            ledger = Ledger.open(full)
+        except FileError:
+            noticed += 1
+        else:
+            assert (ledger.entries(), ledger.limit, ledger.delta_limit) == (
+                entries,
+                Fraction(5),
+                Fraction(1, 10),
+            )
+        for left_over in full.parent.glob(full.name + "-*"):
+            left_over.unlink()
+    assert noticed > 40
+
+
+# For people.
+
+
+def test_how_a_ledger_prints(path: Path) -> None:
+    ledger = Ledger(limit=2, delta_limit="1e-5")
+    assert str(ledger) == ("ledger: epsilon 0 of 2 spent, 2 remaining; delta 0 of 0.00001 spent, 0.00001 remaining")
+    ledger.spend("1/3", "<b>[red]x", partition=("day", "run-1")).draw()
+    budget = ledger.spend("1.5", "age", rows_per_user=3, delta="1e-6")
+    assert repr(budget) == "<Budget 'age': epsilon 1.5, open>"
+    budget.cancel()
+    assert repr(budget) == "<Budget 'age': epsilon 1.5, cancelled>"
+    assert str(ledger) == (
+        "ledger: epsilon 1/3 of 2 spent, 5/3 remaining; delta 0 of 0.00001 spent, 0.00001 remaining\n"
+        "id  label      epsilon  delta     rows per user  part         state\n"
+        "2   <b>[red]x  1/3      0         1              day / run-1  drawn\n"
+        "4   age        1.5      0.000001  3                           cancelled"
+    )
+    assert "&lt;b&gt;[red]x" in ledger._repr_html_()
+    assert "5/3 remaining" in ledger._repr_html_()
+    console = Console(width=160, file=io.StringIO(), record=True)
+    console.print(ledger)
+    text = console.export_text()
+    assert "<b>[red]x" in text
+    assert "5/3 remaining" in text
+    assert repr(Ledger(limit=1)) == "<Ledger in memory: epsilon 0 of 1 spent, 1 remaining>"
+    assert str(path) in repr(Ledger.open(path, limit=1))
