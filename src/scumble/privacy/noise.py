@@ -1,0 +1,178 @@
+"""Discrete Laplace noise: a rational scale comes in, exact integer samples go out.
+
+Samples are secret until they have been added to a secret and the sum is released; nobody may see a sample alone.
+This is the only module that draws noise: from AES-256-CTR keyed by the operating system, without floating point,
+in constant time. docs/privacy.md section 3 proves the distribution.
+
+A geometric variable with P(G = k) = (1 - p) p^k, p = exp(-1/scale), has independent bits, bit j being one with
+probability 1 / (1 + exp(2^j / scale)); the difference of two such variables is discrete Laplace: P(X = x) is
+proportional to p^|x|. So X is a sum of independent digits, 2^j times -1, 0 or 1, and each digit is one uniform 64-bit
+word compared with a threshold from below and from above: a fixed number of comparisons a sample. A word that equals
+the leading word of its threshold (once in 2^63) draws further words until it differs.
+"""
+
+import os
+from collections.abc import Callable
+from decimal import Context, Decimal
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from numpy.typing import NDArray
+
+from scumble._native import ffi, lib
+from scumble.errors import InvalidParameter
+
+__all__ = ["add_discrete_laplace", "discrete_laplace"]
+
+WORD_BITS = 64
+MIN_SCALE, MAX_SCALE = Fraction(1, 2**16), Fraction(2**40)
+CHUNK = 4096  # samples a kernel call: the words of one call stay in the second-level cache
+
+Words = Callable[[int], NDArray[np.uint64]]
+Probability = Callable[[Fraction, int, Context], Decimal]
+
+
+def discrete_laplace(scale: Fraction, count: int) -> NDArray[np.int64]:
+    """Draw `count` independent samples with P(X = x) proportional to exp(-|x| / scale)."""
+    out = np.zeros(count, dtype=np.int64)
+    add_discrete_laplace(out, scale)
+    return out
+
+
+def add_discrete_laplace(values: NDArray[np.int64], scale: Fraction) -> None:
+    """Add an independent sample of discrete Laplace noise to each value, in place."""
+    _add_from_stream(values, scale, _key_stream())
+
+
+def _key_stream() -> Words:
+    """A fresh stream of uniform words: AES-256 in counter mode under a key that only this closure holds."""
+    encryptor = Cipher(algorithms.AES256(os.urandom(32)), modes.CTR(os.urandom(16))).encryptor()
+    zeros = np.zeros(0, dtype=np.uint64)
+    out = zeros
+
+    def words(count: int) -> NDArray[np.uint64]:
+        # One buffer for all calls: fresh pages for each would cost as much as the cipher.
+        nonlocal zeros, out
+        if len(zeros) < count:
+            zeros, out = np.zeros(count, dtype=np.uint64), np.empty(count, dtype=np.uint64)
+        encryptor.update_into(zeros[:count].view(np.uint8).data, out[:count].view(np.uint8).data)
+        return out[:count]
+
+    return words
+
+
+def _add_from_stream(values: NDArray[np.int64], scale: Fraction, words: Words) -> None:
+    """The sampler proper; `words` is a parameter so that test vectors can fix it."""
+    bits = _low_bits(scale)
+    thresholds = np.array([_leading_word(_digit_probability, scale, bit) for bit in range(bits)] + [0], dtype=np.uint64)
+    samples = np.empty(min(CHUNK, len(values)), dtype=np.int64)
+    for start in range(0, len(values), CHUNK):
+        chunk = values[start : start + CHUNK]
+        stream = words((bits + 1) * len(chunk)).reshape(bits + 1, len(chunk))
+        sample = samples[: len(chunk)]
+        tied = lib.scumble_discrete_laplace(
+            ffi.from_buffer("uint64_t[]", stream),
+            ffi.from_buffer("uint64_t[]", thresholds),
+            bits,
+            len(chunk),
+            ffi.from_buffer("int64_t[]", sample, require_writable=True),
+        )
+        if tied:
+            _settle_ties(sample, stream.copy(), thresholds, scale, words)
+        chunk += sample
+
+
+def _settle_ties(
+    sample: NDArray[np.int64],
+    stream: NDArray[np.uint64],
+    thresholds: NDArray[np.uint64],
+    scale: Fraction,
+    words: Words,
+) -> None:
+    """Decide the digits whose word equals its threshold's leading word, which the kernel took for zero."""
+    bits = len(thresholds) - 1
+    for sign, side in ((1, stream), (-1, ~stream)):
+        for bit, column in np.argwhere(side == thresholds[:, None]).tolist():
+            if bit < bits:
+                sample[column] += sign * (_lies_below(_digit_probability, scale, bit, words, agreed=1) << bit)
+            elif _lies_below(_bit_probability, scale, bits, words, agreed=1):
+                sample[column] += sign * (_beyond(scale, bits, words) << bits)
+
+
+def _beyond(scale: Fraction, bits: int, words: Words) -> int:
+    """How many times 2^bits lies in |X|, given that it does once: what remains each time is geometric again."""
+    times = 1
+    while _lies_below(_tail_probability, scale, bits, words, agreed=0):
+        times += 1
+    return times
+
+
+def _lies_below(probability: Probability, scale: Fraction, bit: int, words: Words, *, agreed: int) -> bool:
+    """Whether a uniform number lies below a probability with which its first `agreed` words agree."""
+    while True:
+        word = int(words(1)[0])
+        threshold = _expansion(probability, scale, bit, agreed + 1)[agreed]
+        if word != threshold:
+            return word < threshold
+        agreed += 1
+
+
+@lru_cache(maxsize=256)
+def _low_bits(scale: Fraction) -> int:
+    """The number J of bits drawn each time: the least with exp(-2^J / scale) < 2^-64."""
+    if not MIN_SCALE <= scale <= MAX_SCALE:
+        raise InvalidParameter(
+            "the scale of the noise must lie between 2^-16 and 2^40",
+            hint="choose an epsilon between 2^-30 and 2^15, and fewer rows_per_user if there are many",
+        )
+    bits = 0
+    while _leading_word(_bit_probability, scale, bits) > 0:
+        bits += 1
+    return bits
+
+
+def _digit_probability(scale: Fraction, bit: int, context: Context) -> Decimal:
+    """P(bit j of one geometric variable is one and of the other zero) = 1 / (2 + exp(2^j/scale) + exp(-2^j/scale))."""
+    growth = _exponential(scale, bit, context)
+    return context.divide(growth, context.power(context.add(1, growth), 2))
+
+
+def _bit_probability(scale: Fraction, bit: int, context: Context) -> Decimal:
+    """P(bit j of a geometric variable is one), and P(X >= 2^j when all lower digits are left out).
+
+    Both are 1 / (1 + exp(2^j / scale)).
+    """
+    return context.divide(Decimal(1), context.add(1, _exponential(scale, bit, context)))
+
+
+def _tail_probability(scale: Fraction, bit: int, context: Context) -> Decimal:
+    """P(a geometric variable is at least 2^j) = exp(-2^j / scale)."""
+    return context.divide(Decimal(1), _exponential(scale, bit, context))
+
+
+def _exponential(scale: Fraction, bit: int, context: Context) -> Decimal:
+    return context.exp(context.divide(Decimal(scale.denominator << bit), Decimal(scale.numerator)))
+
+
+def _leading_word(probability: Probability, scale: Fraction, bit: int) -> int:
+    return _expansion(probability, scale, bit, 1)[0]
+
+
+@lru_cache(maxsize=4096)
+def _expansion(probability: Probability, scale: Fraction, bit: int, count: int) -> tuple[int, ...]:
+    """The first `count` 64-bit words of a probability's binary expansion, each of them exact.
+
+    The decimal value is good to all but its last few digits; it is computed anew with more until the interval around
+    it agrees on every word.
+    """
+    digits = 20 * count + 40
+    while True:
+        # exp turns an absolute error of its argument, below 10^4, into a relative error: ten digits are ample.
+        value = Fraction(probability(scale, bit, Context(prec=digits)))
+        margin = value / 10 ** (digits - 10)
+        low, high = ((v.numerator << WORD_BITS * count) // v.denominator for v in (value - margin, value + margin))
+        if low == high:
+            return tuple(low >> (WORD_BITS * (count - 1 - i)) & (2**WORD_BITS - 1) for i in range(count))
+        digits *= 2
