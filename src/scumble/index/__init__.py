@@ -1,0 +1,1 @@
+"""The index, stage by stage: histogram, curve, segments, lookup, file."""

@@ -1,0 +1,153 @@
+"""The index file: a fitted index comes in, a few hundred bytes go out, and back, bit for bit.
+
+All of it is public. docs/format.md describes every byte; the checksum finds accidents, not adversaries, against whom
+the database seals the file.
+"""
+
+import struct
+from fractions import Fraction
+from hashlib import sha256
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scumble.domain import Domain, parse_domain
+from scumble.errors import Corrupt, DomainError, InvalidParameter, NewerVersion
+from scumble.index.model import IndexModel, MechanismName, SlackName
+from scumble.index.packing import pack, packed_bytes, unpack
+from scumble.index.segments import Segments, quantum
+from scumble.privacy.amounts import from_ratio, ratio
+
+__all__ = ["decode", "encode", "fixed_bytes", "most_segments"]
+
+IntArray = NDArray[np.int64]
+
+MAGIC = b"SCUMBLE\x1a"
+VERSION = 1
+CHECKSUM_BYTES = 8
+MECHANISMS = get_args(MechanismName)
+SLACKS = get_args(SlackName)
+
+# version, mechanism, slack, levels; then segments, ceiling, max_error, slack_rows, capacity
+HEADER = struct.Struct("<BBBBIQQQQ")
+TEXT_LENGTH = struct.Struct("<I")
+
+
+def encode(model: IndexModel) -> bytes:
+    """The file of an index."""
+    segments = model.segments
+    values = _lifted(segments)
+    ceiling = int(values[-1])
+    header = HEADER.pack(
+        VERSION,
+        MECHANISMS.index(model.mechanism),
+        SLACKS.index(model.slack),
+        model.levels,
+        len(segments),
+        ceiling,
+        segments.max_error,
+        model.slack_rows,
+        model.capacity,
+    )
+    texts = [model.domain.text, ratio(model.epsilon), ratio(model.delta), ratio(model.beta)]
+    body = b"".join(
+        [
+            MAGIC,
+            header,
+            *(TEXT_LENGTH.pack(len(text.encode())) + text.encode() for text in texts),
+            pack(segments.starts, segments.size - 1),
+            pack(values, ceiling),
+        ]
+    )
+    return body + sha256(body).digest()[:CHECKSUM_BYTES]
+
+
+def decode(data: bytes) -> IndexModel:
+    """The index of a file; Corrupt or NewerVersion if there is none in it."""
+    if data[: len(MAGIC)] != MAGIC:
+        raise Corrupt("this is not a Scumble index file", hint="`scumble index fit` writes one")
+    if len(data) > len(MAGIC) and data[len(MAGIC)] > VERSION:
+        raise NewerVersion(
+            f"this index file has format version {data[len(MAGIC)]}; this Scumble reads up to {VERSION}",
+            hint="upgrade Scumble",
+        )
+    body, checksum = data[:-CHECKSUM_BYTES], data[-CHECKSUM_BYTES:]
+    if sha256(body).digest()[:CHECKSUM_BYTES] != checksum:
+        raise Corrupt(
+            "this index file is truncated or altered", hint="restore it from a copy: building it anew costs epsilon"
+        )
+    try:
+        return _parse(body[len(MAGIC) :])
+    except (struct.error, ValueError, IndexError, DomainError, InvalidParameter) as error:
+        raise Corrupt("this index file's parts do not fit together", hint="restore it from a copy") from error
+
+
+def _parse(body: bytes) -> IndexModel:
+    _, mechanism, slack, levels, count, ceiling, max_error, slack_rows, capacity = HEADER.unpack_from(body)
+    at = HEADER.size
+    texts = []
+    for _ in range(4):
+        (length,) = TEXT_LENGTH.unpack_from(body, at)
+        at += TEXT_LENGTH.size
+        texts.append(body[at : at + length].decode())
+        at += length
+    domain = parse_domain(texts[0])
+    if not 1 <= count <= domain.size or max_error < 1 or ceiling >= 2**62:
+        raise ValueError("impossible sizes")
+    cut = at + packed_bytes(count, domain.size - 1)
+    starts = unpack(body[at:cut], count, domain.size - 1)
+    first, last = _lowered(unpack(body[cut:], 2 * count, ceiling), max_error)
+    if starts[0] != 0 or np.any(np.diff(starts) <= 0):
+        raise ValueError("segments out of order")
+    return IndexModel(
+        domain=domain,
+        segments=Segments(domain.size, starts, first, last, max_error),
+        slack_rows=slack_rows,
+        capacity=capacity,
+        epsilon=from_ratio(texts[1]),
+        delta=from_ratio(texts[2]),
+        beta=from_ratio(texts[3]),
+        levels=levels,
+        mechanism=MECHANISMS[mechanism],
+        slack=SLACKS[slack],
+    )
+
+
+def _lift(max_error: int) -> int:
+    """Quanta that each piece is raised by over the one before: it may start lower by up to twice max_error."""
+    return 2 * max_error // quantum(max_error) + 2
+
+
+def _lifted(segments: Segments) -> IntArray:
+    """First and last values in turn, in quanta, raised so that they never fall."""
+    step = quantum(segments.max_error)
+    pairs = np.stack([segments.first, segments.last], axis=1) // step
+    pairs += _lift(segments.max_error) * np.arange(1, len(segments) + 1)[:, None]
+    return pairs.ravel()
+
+
+def _lowered(values: IntArray, max_error: int) -> tuple[IntArray, IntArray]:
+    pairs = values.reshape(-1, 2) - _lift(max_error) * np.arange(1, len(values) // 2 + 1)[:, None]
+    pairs *= quantum(max_error)
+    return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
+
+
+def fixed_bytes(domain: Domain, *numbers: Fraction) -> int:
+    """The length of all but the segments; without a list domain's text, which is public and can be long."""
+    texts = [*map(ratio, numbers), "" if domain.is_list else domain.text]
+    lengths = sum(TEXT_LENGTH.size + len(text.encode()) for text in texts)
+    return len(MAGIC) + HEADER.size + lengths + CHECKSUM_BYTES
+
+
+def most_segments(room_bytes: int, size: int, rows: int, max_error: int) -> int:
+    """How many segments over a curve that ends at `rows` are sure to pack into `room_bytes`; 0 if not even one."""
+    low, high = 0, size + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        ceiling = (rows + max_error) // quantum(max_error) + 1 + _lift(max_error) * middle
+        if packed_bytes(middle, size - 1) + packed_bytes(2 * middle, ceiling) <= room_bytes:
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,78 @@
+"""What an index is and what it costs, in numbers that are known before anything is queried. All of it is public."""
+
+from dataclasses import asdict, dataclass
+
+from scumble.index.file import encode, fixed_bytes
+from scumble.index.model import IndexModel
+
+__all__ = ["IndexSummary", "summarize"]
+
+
+@dataclass(frozen=True)
+class IndexSummary:
+    """Size, width and privacy of a fitted index.
+
+    `bytes` is the length of its file, of which `domain_bytes` are the domain's text; `max_error` bounds the fit to the
+    noisy curve, `slack_rows` is what each end of a lookup is widened by, and `expected_overhead_rows` what a lookup
+    reads beyond its answer; `beta` bounds the chance that any lookup at all loses a row.
+    """
+
+    mechanism: str
+    slack: str
+    epsilon: float
+    delta: float
+    beta: float
+    segments: int
+    bytes: int
+    domain_bytes: int
+    bits_per_segment: float
+    max_error: int
+    slack_rows: int
+    expected_overhead_rows: int
+    capacity: int
+    levels: int
+    domain: str
+    domain_size: int
+
+    def as_dict(self) -> dict[str, str | int | float]:
+        """The same for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        width = max(map(len, self.as_dict()))
+        return "\n".join(f"{name:<{width}}  {_shown(value)}" for name, value in self.as_dict().items())
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><th>{name}</th><td>{_shown(value)}</td></tr>" for name, value in self.as_dict().items())
+        return f"<table>{rows}</table>"
+
+
+def summarize(model: IndexModel) -> IndexSummary:
+    """Sum up a fitted index."""
+    segments = model.segments
+    file_bytes = len(encode(model))
+    domain_bytes = len(model.domain.text.encode())
+    fixed = fixed_bytes(model.domain, model.epsilon, model.delta, model.beta)
+    packed = file_bytes - fixed - (domain_bytes if model.domain.is_list else 0)
+    return IndexSummary(
+        mechanism=model.mechanism,
+        slack=model.slack,
+        epsilon=float(model.epsilon),
+        delta=float(model.delta),
+        beta=float(model.beta),
+        segments=len(segments),
+        bytes=file_bytes,
+        domain_bytes=domain_bytes,
+        bits_per_segment=round(8 * packed / len(segments), 1),
+        max_error=segments.max_error,
+        slack_rows=model.slack_rows,
+        expected_overhead_rows=min(2 * model.slack_rows, model.capacity),
+        capacity=model.capacity,
+        levels=model.levels,
+        domain=model.domain.label,
+        domain_size=model.domain.size,
+    )
+
+
+def _shown(value: float | str) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else value
