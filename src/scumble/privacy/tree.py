@@ -65,7 +65,7 @@ class BinaryTree:
     @property
     def noise_rms(self) -> float:
         """A prefix adds up half the levels' nodes on average."""
-        return sqrt(self.levels / 2 * variance(self.scale))
+        return sqrt(max(1, self.levels / 2) * variance(self.scale))
 
     def nodes(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """SECRET: the p-sum made at each step t: the rows of the last 2^i ranks, 2^i being t's lowest set bit."""
@@ -158,7 +158,7 @@ class WideTree:
         """Over all prefixes: the top level adds up half its nodes, a lower one a bridge, a sixth of its fan-out."""
         spread = [full for full, _ in self.variances()]
         bridges = sum(spread[level + 1] * self.fan_out(level) / 6 for level in range(self.levels - 1))
-        return sqrt(spread[0] * self.widths(0) / 2 + bridges)
+        return sqrt(spread[0] * (self.widths(0) + 1) / 2 + bridges)
 
     @property
     def worst_variance(self) -> float:

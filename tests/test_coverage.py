@@ -1,0 +1,154 @@
+"""Coverage: bounds against exact tails and simulated noise, and no row lost more often than beta allows."""
+
+from fractions import Fraction
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+
+import scumble.index.dp_plr as dp_plr
+from scumble import DPPLRIndex, IntegerDomain, Ledger
+from scumble.index.histogram import Histogram
+from scumble.index.segments import Segments
+from scumble.privacy.coverage import (
+    _chernoff_bound,
+    _exceeded_at_most,
+    _largest_error,
+    curve_bound,
+    lossless_delta,
+    published_bound,
+    release_bound,
+    shift,
+)
+from scumble.privacy.tree import binary_tree, wide_tree
+
+FALSE_ALARM = 1e-7
+MILLIONTH = Fraction(1, 10**6)
+
+
+def tail(epsilon: Fraction, rows: int) -> mpmath.mpf:
+    """P(X < -rows) for noise of scale 1/epsilon."""
+    p = mpmath.exp(-mpmath.mpf(epsilon.numerator) / epsilon.denominator)
+    return p ** (rows + 1) / (1 + p)
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(3, 10), Fraction(1), Fraction(1, 1000), Fraction(20)], ids=str)
+@pytest.mark.parametrize("beta", [MILLIONTH, Fraction(1, 20), Fraction(1, 10**30), Fraction(99, 100)], ids=str)
+def test_shift_is_the_least_that_is_enough(epsilon: Fraction, beta: Fraction) -> None:
+    with mpmath.workprec(400):
+        limit = mpmath.mpf(beta.numerator) / beta.denominator
+        rows = shift(epsilon, beta)
+        assert tail(epsilon, rows) <= limit
+        assert rows == 0 or tail(epsilon, rows - 1) > limit
+
+
+def test_lossless_never_falls_short_and_says_its_delta() -> None:
+    released = [release_bound(100, Fraction(1), Fraction(1, 2), lossless=True) for _ in range(3000)]
+    assert min(released) == 100
+    unclamped = [release_bound(100, Fraction(1), Fraction(1, 2), lossless=False) for _ in range(3000)]
+    assert min(unclamped) < 100
+    delta = lossless_delta(Fraction(1), MILLIONTH)
+    assert (1 + mpmath.e) / 10**6 <= delta <= (1 + mpmath.e) / 10**6 * (1 + 1e-9)
+
+
+def test_a_bound_is_never_negative() -> None:
+    assert min(release_bound(0, Fraction(1, 10), Fraction(99, 100), lossless=False) for _ in range(200)) == 0
+
+
+def test_the_order_statistic_is_a_confidence_limit() -> None:
+    """P(at most j of n exceed) stays below the doubt, and j + 1 would not."""
+    for trials, chance, doubt in ((800, 0.045, 0.005), (4000, 0.009, 0.001), (100, 0.5, 1e-6)):
+        j = _exceeded_at_most(trials, chance, doubt)
+        assert stats.binom.cdf(j, trials, chance) <= doubt < stats.binom.cdf(j + 1, trials, chance)
+
+
+@pytest.mark.parametrize("make", [binary_tree, wide_tree])
+@pytest.mark.parametrize("size", [1, 2, 50, 700])
+def test_noise_stays_within_the_curve_bound(make: type, size: int) -> None:
+    beta = Fraction(1, 20)
+    tree = make(size, Fraction(1))
+    assert _chernoff_bound(tree, beta) >= curve_bound(tree, beta) - 1
+    for bound in (curve_bound(tree, beta), _chernoff_bound(tree, beta)):
+        exceeded = sum(_largest_error(tree) > bound for _ in range(1000))
+        assert stats.binom.sf(exceeded - 1, 1000, float(beta)) > FALSE_ALARM
+
+
+def test_a_bound_for_half_the_noise_would_be_noticed() -> None:
+    tree = binary_tree(50, Fraction(1))
+    bound = curve_bound(binary_tree(50, Fraction(2)), Fraction(1, 20))
+    exceeded = sum(_largest_error(tree) > bound for _ in range(1000))
+    assert stats.binom.sf(exceeded - 1, 1000, 0.05) < FALSE_ALARM
+
+
+def test_bounds_for_one_in_a_million() -> None:
+    assert curve_bound(binary_tree(2**20, Fraction(1)), MILLIONTH) in range(1000, 1120)
+    assert curve_bound(wide_tree(2**20, Fraction(1)), MILLIONTH) in range(250, 400)
+    assert published_bound(2**20, Fraction(1), Fraction(8)) == 716
+
+
+# --- whole builds ---------------------------------------------------------------------------------
+
+
+def loses_rows(index: DPPLRIndex, counts: np.ndarray[tuple[int], np.dtype[np.int64]]) -> bool:
+    """Whether any lookup, of any key or range, misses a row: the ends of all single keys decide it."""
+    curve = np.concatenate([[0], np.cumsum(counts)])
+    starts, stops = index.lookup_many(np.arange(len(counts)))
+    return bool(np.any(starts > curve[:-1]) or np.any(stops < curve[1:]))
+
+
+def losses(builds: int, size: int, rows: int, **options: object) -> int:
+    """How many of so many builds lose a row somewhere, at beta = 0.05."""
+    rng = np.random.default_rng(size)
+    delta = Fraction(1, 2) if options.get("slack") == "lossless" else Fraction(0)
+    lost = 0
+    for _ in range(builds):
+        counts = np.bincount(rng.integers(0, size, rows), minlength=size)
+        budget = Ledger(limit=1, delta_limit=delta).spend(1, "test", delta=delta)
+        index = DPPLRIndex(max_error=5, **options).fit_counts(  # type: ignore[arg-type]
+            counts, domain=IntegerDomain(0, size - 1), budget=budget, beta=0.05
+        )
+        lost += loses_rows(index, counts)
+    return lost
+
+
+@pytest.mark.parametrize("mechanism", ["scumble", "paper"])
+@pytest.mark.parametrize("slack", ["measured", "paper"])
+def test_rows_are_lost_no_more_often_than_beta(mechanism: str, slack: str) -> None:
+    builds = 600
+    lost = losses(builds, 64, 500, mechanism=mechanism, slack=slack)
+    assert stats.binom.sf(lost - 1, builds, 0.05) > FALSE_ALARM
+
+
+def test_lossless_loses_nothing() -> None:
+    assert losses(300, 64, 500, slack="lossless") == 0
+
+
+def test_slack_against_the_noisy_curve_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted defect: the deviation is taken from the noisy curve that was fitted, not from the true one."""
+    fitted: dict[str, Histogram] = {}
+
+    def remember(curve: dp_plr.NoisyCurve, capacity: int | None) -> dp_plr.MonotoneCurve:
+        monotone = make_monotone(curve, capacity)
+        fitted["histogram"] = Histogram(np.diff(monotone.rows, prepend=0))
+        return monotone
+
+    make_monotone, deviation = dp_plr.make_monotone, Segments.deviation
+    monkeypatch.setattr(dp_plr, "make_monotone", remember)
+    monkeypatch.setattr(Segments, "deviation", lambda self, _: deviation(self, fitted["histogram"]))
+    lost = losses(200, 1000, 5000)
+    assert stats.binom.sf(lost - 1, 200, 0.05) < FALSE_ALARM
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slack", ["measured", "paper"])
+def test_ten_thousand_builds_on_a_small_domain(slack: str) -> None:
+    lost = losses(10_000, 64, 500, slack=slack)
+    assert stats.binom.sf(lost - 1, 10_000, 0.05) > FALSE_ALARM
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("slack", ["measured", "paper"])
+def test_two_hundred_builds_on_a_million_keys(slack: str) -> None:
+    lost = losses(200, 2**20, 10**6, slack=slack)
+    assert stats.binom.sf(lost - 1, 200, 0.05) > FALSE_ALARM

@@ -1,0 +1,406 @@
+"""The index as its users call it: every lookup covers its rows, every refusal is free, every noise is paid for."""
+
+import datetime as dt
+import re
+import subprocess
+import sys
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import scumble
+from scumble import (
+    CategoryDomain,
+    DateDomain,
+    DecimalDomain,
+    Domain,
+    DPPLRIndex,
+    ExplicitKeys,
+    FloatDomain,
+    IntegerDomain,
+    Ledger,
+    PositionRange,
+    ScumbleError,
+    StringDomain,
+    TimestampDomain,
+)
+from scumble.errors import BudgetUsed, DomainError, InvalidKeys, InvalidParameter, NotFitted, OutOfDomain
+from scumble.index import dp_plr
+from scumble.privacy import coverage, noise, tree
+
+SETTINGS = [
+    {"mechanism": mechanism, "slack": slack} for mechanism in ("scumble", "paper") for slack in ("measured", "paper")
+]
+
+
+def spend(epsilon: object = 1) -> dp_plr.Budget:
+    return Ledger(limit=1000).spend(epsilon, "test")  # type: ignore[arg-type]
+
+
+def assert_covers(index: DPPLRIndex, counts: NDArray[np.int64]) -> None:
+    """Every single key and some ranges find all their rows."""
+    curve = np.concatenate([[0], np.cumsum(counts)])
+    model = index.model
+    for rank in range(len(counts)):
+        key = model.domain.key(rank)
+        found = index.lookup(key)
+        assert found.start <= curve[rank]
+        assert curve[rank + 1] <= found.stop <= model.capacity
+    whole = index.lookup(None, None)
+    assert whole.start == 0
+    assert whole.stop >= curve[-1]
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=70), st.sampled_from(SETTINGS))
+def test_every_key_finds_its_rows(counts: list[int], options: dict[str, str]) -> None:
+    """At beta = 1e-9 a failure here is a defect, not an accident."""
+    array = np.array(counts, dtype=np.int64)
+    index = DPPLRIndex(**options)  # type: ignore[arg-type]
+    index.fit_counts(array, domain=IntegerDomain(0, len(counts) - 1), budget=spend(), beta=1e-9)
+    assert_covers(index, array)
+
+
+@pytest.mark.parametrize("options", SETTINGS, ids=str)
+@pytest.mark.parametrize(
+    "counts",
+    [[0], [7], [0, 0], [5, 0], [0, 9], [0] * 1000, [0] * 500 + [10_000] + [0] * 499, [3] * 1000, [10**6]],
+    ids=["N=1, empty", "N=1", "N=2, empty", "N=2", "N=2", "empty", "one key holds all", "flat", "one key"],
+)
+def test_odd_tables(options: dict[str, str], counts: list[int]) -> None:
+    array = np.array(counts, dtype=np.int64)
+    index = DPPLRIndex(**options)  # type: ignore[arg-type]
+    index.fit_counts(array, domain=IntegerDomain(0, len(counts) - 1), budget=spend(), beta=1e-9)
+    assert_covers(index, array)
+
+
+@pytest.mark.parametrize("options", [{}, {"slack": "paper"}, {"mechanism": "paper"}], ids=str)
+def test_a_large_domain(options: dict[str, str]) -> None:
+    rng = np.random.default_rng(8)
+    size = 2**18 + 77
+    keys = np.concatenate([rng.integers(0, size, 200_000), np.full(5000, 4242), np.full(3000, size - 1)])
+    index = DPPLRIndex(max_bytes=4096, **options)  # type: ignore[arg-type]
+    index.fit(keys, domain=IntegerDomain(0, size - 1), budget=spend(), beta=1e-9)
+    curve = np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=size))])
+    starts, stops = index.lookup_many(np.arange(size))
+    assert np.all(starts <= curve[:-1])
+    assert np.all(stops >= curve[1:])
+    assert index.summary().bytes <= 4096
+
+
+def test_widened_far_less_than_the_published_design() -> None:
+    counts = np.random.default_rng(9).poisson(1, 2**18)
+    domain = IntegerDomain(0, 2**18 - 1)
+    ours = DPPLRIndex(max_bytes=4096).fit_counts(counts, domain=domain, budget=spend())
+    theirs = DPPLRIndex(max_bytes=4096, mechanism="paper", slack="paper").fit_counts(
+        counts, domain=domain, budget=spend()
+    )
+    assert theirs.summary().slack_rows > 3 * ours.summary().slack_rows
+
+
+# --- domains ---------------------------------------------------------------------------------------
+
+DAY = dt.date(2020, 1, 1)
+KINDS: list[tuple[Domain, list[object]]] = [
+    (IntegerDomain(-(2**63), 2**63 - 1), [-(2**63), 0, 2**63 - 1]),
+    (IntegerDomain(2**62, 2**62 + 1000), [2**62, 2**62 + 1, 2**62 + 1000]),
+    (DecimalDomain("0", "100", "0.01"), [Decimal("0.01"), Decimal("0.29"), Decimal("99.99")]),
+    (DateDomain("2020-01-01", "2020-12-31"), [DAY, DAY + dt.timedelta(1), DAY + dt.timedelta(365)]),
+    (
+        TimestampDomain("2020-01-01T00:00:00", "2020-01-01T00:00:01", "100ns"),
+        [np.datetime64("2020-01-01T00:00:00.000000100"), np.datetime64("2020-01-01T00:00:00.999999900")],
+    ),
+    (CategoryDomain(["no", "perhaps", "yes"]), ["no", "yes", "yes"]),
+    (ExplicitKeys([3, 7, 1000]), [3, 1000, 1000]),
+    (StringDomain(["g", "p"]), ["apple", "grape", "zebra"]),
+    (FloatDomain("0", "1", "0.001"), [0.1, 0.2, 0.9999]),
+]
+
+
+@pytest.mark.parametrize(("domain", "keys"), KINDS, ids=[type(domain).__name__ for domain, _ in KINDS])
+def test_every_kind_of_domain(tmp_path: Path, domain: Domain, keys: list[object]) -> None:
+    many = [key for key in keys for _ in range(2000)]
+    index = DPPLRIndex().fit(many, domain=domain, budget=spend(), beta=1e-9)
+    index.save(tmp_path / "f")
+    for found in (index, DPPLRIndex.load(tmp_path / "f")):
+        order = np.sort(domain.ranks(many))
+        for key in keys:
+            positions = np.flatnonzero(order == domain.rank(key))
+            assert found.lookup(key).start <= positions[0]
+            assert found.lookup(key).stop > positions[-1]
+
+
+def test_arrow_columns() -> None:
+    keys = pa.chunked_array([pa.array([1, 2, 3], pa.int32()), pa.array([4, 5], pa.int32())])
+    index = DPPLRIndex().fit(keys, domain=IntegerDomain(0, 9), budget=spend(), beta=1e-9)
+    assert index.lookup(1, 5).rows >= 5
+
+
+def test_a_query_outside_is_clipped_and_an_absent_explicit_key_reads_nothing() -> None:
+    index = DPPLRIndex().fit([5] * 100, domain=IntegerDomain(0, 9), budget=spend(), beta=1e-9)
+    assert index.lookup(-100, 100) == index.lookup(None, None)
+    assert index.lookup(10, 20) == PositionRange(0, 0)
+    assert index.lookup(7, 3) == PositionRange(0, 0)
+    explicit = DPPLRIndex().fit([5] * 100, domain=ExplicitKeys([5, 9]), budget=spend(), beta=1e-9)
+    assert explicit.lookup(7) == PositionRange(0, 0)
+    assert explicit.lookup(5).stop >= 100
+
+
+def test_many_lookups_are_single_lookups() -> None:
+    counts = np.random.default_rng(2).poisson(3, 500)
+    index = DPPLRIndex(max_segments=7).fit_counts(counts, domain=IntegerDomain(0, 499), budget=spend())
+    lows, highs = np.arange(-50, 600), np.arange(-50, 600) + np.tile([0, -5, 40, 900, 1], 130)
+    starts, stops = index.lookup_many(lows, highs)
+    single = [index.lookup(int(low), int(high)) for low, high in zip(lows, highs, strict=True)]
+    assert [PositionRange(*pair) for pair in zip(starts.tolist(), stops.tolist(), strict=True)] == single
+    points = index.lookup_many(lows)
+    assert [PositionRange(*map(int, pair)) for pair in zip(*points, strict=True)] == [
+        index.lookup(int(low)) for low in lows
+    ]
+    assert len(index.model.segments) <= 7
+
+
+# --- budget ----------------------------------------------------------------------------------------
+
+
+class Receipts:
+    """Listens to the noise: what each call costs, and whether the budget was drawn before the first."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.costs: list[Fraction] = []
+        self.states: list[str] = []
+        self.budget = spend()
+        original = noise.add_discrete_laplace
+
+        def listen(values: NDArray[np.int64], scale: Fraction) -> None:
+            self.costs.append(1 / scale)
+            self.states.append(self.budget.state)
+            original(values, scale)
+
+        monkeypatch.setattr(noise, "add_discrete_laplace", listen)
+        monkeypatch.setattr(tree, "add_discrete_laplace", listen)
+
+
+@pytest.mark.parametrize("size", [1, 50, 3000, 2**17])
+@pytest.mark.parametrize("slack", ["measured", "paper", "lossless"])
+def test_every_noise_is_paid_for(monkeypatch: pytest.MonkeyPatch, size: int, slack: str) -> None:
+    """Each noisy vector has L1 sensitivity 1, so the costs 1/scale of all of them add up to epsilon: exactly."""
+    coverage.curve_bound(tree.wide_tree(size, Fraction(1)), Fraction(1, 10**6))
+    receipts = Receipts(monkeypatch)
+    if slack == "lossless":
+        receipts.budget = Ledger(limit=1, delta_limit="0.1").spend(1, "test", delta="0.1")
+    counts = np.ones(size, dtype=np.int64)
+    index = DPPLRIndex(slack=slack)  # type: ignore[arg-type]
+    index.fit_counts(counts, domain=IntegerDomain(0, size - 1), budget=receipts.budget)
+    assert sum(receipts.costs) == 1
+    assert set(receipts.states) == {"drawn"}
+    assert len(receipts.costs) == index.summary().levels + (slack != "paper")
+
+
+def test_the_binary_mechanism_is_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its one vector of nodes has a sensitivity of as many as there are levels."""
+    receipts = Receipts(monkeypatch)
+    index = DPPLRIndex(mechanism="paper").fit_counts(
+        np.ones(100, dtype=np.int64), domain=IntegerDomain(0, 99), budget=receipts.budget
+    )
+    assert receipts.costs[0] * index.summary().levels + receipts.costs[1] == 1
+
+
+def test_rows_per_user_scales_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    receipts = Receipts(monkeypatch)
+    receipts.budget = Ledger(limit=1).spend(1, "test", rows_per_user=4)
+    DPPLRIndex().fit([1] * 50, domain=IntegerDomain(0, 9), budget=receipts.budget)
+    assert sum(receipts.costs) == Fraction(1, 4)
+
+
+def test_noise_before_the_budget_is_drawn_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted defect: the curve is released first, the budget drawn after."""
+    receipts = Receipts(monkeypatch)
+    monkeypatch.setattr(dp_plr.Budget, "draw", lambda self: None)
+    DPPLRIndex().fit([1] * 50, domain=IntegerDomain(0, 9), budget=receipts.budget)
+    assert "open" in receipts.states
+
+
+def test_builds_never_share_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = np.full(200, 1000)
+
+    def build() -> list[float]:
+        index = DPPLRIndex().fit_counts(counts, domain=IntegerDomain(0, 199), budget=spend("0.001"))
+        return index.noisy_curve.rows.tolist()
+
+    assert len({tuple(build()) for _ in range(5)}) == 5
+    # Planted defect: a key stream that starts over.
+    monkeypatch.setattr(noise, "_key_stream", lambda: lambda n: np.arange(n, dtype=np.uint64) * np.uint64(2**53))
+    assert len({tuple(build()) for _ in range(5)}) == 1
+
+
+def test_one_budget_pays_for_one_fit() -> None:
+    budget = spend()
+    DPPLRIndex().fit([1], domain=IntegerDomain(0, 9), budget=budget)
+    with pytest.raises(BudgetUsed):
+        DPPLRIndex().fit([1], domain=IntegerDomain(0, 9), budget=budget)
+    assert budget.state == "drawn"
+
+
+def test_a_crash_after_the_draw_leaves_it_spent(tmp_path: Path) -> None:
+    """A real process dies at its first noise; the ledger on disk knows of the spend."""
+    path = tmp_path / "ledger"
+    script = f"""
+import os, scumble
+from scumble.privacy import tree
+tree.add_discrete_laplace = lambda *a: os.kill(os.getpid(), 9)
+ledger = scumble.Ledger.open({str(path)!r}, limit=2)
+scumble.DPPLRIndex().fit([1], domain=scumble.IntegerDomain(0, 9), budget=ledger.spend(1, "salary"))
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
+    ledger = Ledger.open(path)
+    assert ledger.remaining() == 1
+    assert [entry.state for entry in ledger.entries()] == ["drawn"]
+
+
+# --- refusals --------------------------------------------------------------------------------------
+
+GOOD: dict[str, object] = {"keys": [1, 2, 3], "domain": IntegerDomain(0, 9), "beta": 1e-6}
+BAD: dict[str, tuple[dict[str, object], type[ScumbleError]]] = {
+    "null": ({"keys": [1, None]}, InvalidKeys),
+    "NaN": ({"keys": np.array([1.0, np.nan]), "domain": FloatDomain("0", "9", "0.1")}, InvalidKeys),
+    "text for numbers": ({"keys": ["one"]}, InvalidKeys),
+    "out of domain": ({"keys": [1, 918_273]}, OutOfDomain),
+    "beta 0": ({"beta": 0}, InvalidParameter),
+    "beta 1": ({"beta": 1}, InvalidParameter),
+    "beta NaN": ({"beta": float("nan")}, InvalidParameter),
+    "no domain": ({"domain": "int:0:9"}, InvalidParameter),
+    "capacity too small": ({"capacity": 2}, InvalidParameter),
+    "capacity too large": ({"capacity": 2**40}, InvalidParameter),
+    "capacity of no type": ({"capacity": 2.5}, InvalidParameter),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_and_costs_nothing(case: str) -> None:
+    changes, kind = BAD[case]
+    ledger = Ledger(limit=1)
+    arguments = GOOD | changes
+    keys = arguments.pop("keys")
+    with pytest.raises(kind) as caught:
+        DPPLRIndex().fit(keys, budget=ledger.spend(1, "test"), **arguments)  # type: ignore[arg-type]
+    assert caught.value.hint
+    assert "918" not in str(caught.value)
+    assert ledger.remaining() == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_bytes": 100, "max_error": 5},
+        {"max_bytes": 0},
+        {"max_segments": -1},
+        {"max_error": 0},
+        {"max_error": True},
+        {"max_error": 2.5},
+        {"mechanism": "laplace"},
+        {"slack": "none"},
+        {"alpha_s": 8},
+        {"alpha_s": -8, "slack": "paper"},
+    ],
+    ids=str,
+)
+def test_bad_parameters_are_refused_at_once(options: dict[str, object]) -> None:
+    with pytest.raises(InvalidParameter) as caught:
+        DPPLRIndex(**options)  # type: ignore[arg-type]
+    assert caught.value.hint
+
+
+def test_bad_counts_and_impossible_sizes_cost_nothing() -> None:
+    domain = IntegerDomain(0, 2)
+    for counts in ([1, 2], [1, -1, 0], [1.0, 2.0, 3.0], [[1, 2, 3]], [2**36, 0, 0]):
+        ledger = Ledger(limit=1)
+        with pytest.raises(ScumbleError) as caught:
+            DPPLRIndex().fit_counts(counts, domain=domain, budget=ledger.spend(1, "test"))
+        assert caught.value.hint
+        assert ledger.remaining() == 1
+    ledger = Ledger(limit=1)
+    with pytest.raises(InvalidParameter, match="max_bytes"):
+        DPPLRIndex(max_bytes=40).fit_counts([1, 2, 3], domain=domain, budget=ledger.spend(1, "test"))
+    with pytest.raises(InvalidParameter, match="delta"):
+        DPPLRIndex(slack="lossless").fit_counts([1, 2, 3], domain=domain, budget=ledger.spend(1, "test"))
+    with pytest.raises(InvalidParameter, match="epsilon"):
+        DPPLRIndex().fit_counts([1, 2, 3], domain=domain, budget=Ledger(limit=10**9).spend(10**9, "test"))
+    assert ledger.remaining() == 1
+
+
+def test_no_budget_no_fit_no_domain() -> None:
+    with pytest.raises(InvalidParameter, match="ledger"):
+        DPPLRIndex().fit([1], domain=IntegerDomain(0, 9), budget=1)  # type: ignore[arg-type]
+    with pytest.raises(InvalidParameter):
+        Ledger(limit=1).spend(0, "test")
+    with pytest.raises(NotFitted):
+        DPPLRIndex().lookup(3)
+    with pytest.raises(NotFitted):
+        _ = DPPLRIndex().noisy_curve
+    with pytest.raises(DomainError):
+        ExplicitKeys([3, 2])
+    with pytest.raises(DomainError):
+        IntegerDomain(5, 4)
+
+
+# --- the published choices, and what is shown ------------------------------------------------------
+
+
+def test_published_slack() -> None:
+    counts = np.full(1024, 10)
+    index = DPPLRIndex(mechanism="paper", slack="paper", alpha_s=8, max_error=50)
+    index.fit_counts(counts, domain=IntegerDomain(0, 1023), budget=spend(2))
+    z = coverage.published_bound(1024, Fraction(2), Fraction(8))
+    assert z <= index.summary().slack_rows <= z + 50
+
+
+def test_lossless_says_its_delta() -> None:
+    budget = Ledger(limit=1, delta_limit="1e-5").spend(1, "test", delta="1e-5")
+    index = DPPLRIndex(slack="lossless").fit([1] * 100, domain=IntegerDomain(0, 9), budget=budget)
+    assert index.summary().beta == 0
+    assert index.summary().delta == 1e-5
+
+
+def test_capacity_is_kept_or_covers_the_rows() -> None:
+    given_ = DPPLRIndex().fit([1] * 100, domain=IntegerDomain(0, 9), budget=spend(), capacity=128)
+    assert given_.model.capacity == 128
+    free = DPPLRIndex().fit([1] * 100, domain=IntegerDomain(0, 9), budget=spend(), beta=1e-9)
+    assert free.model.capacity >= 100
+
+
+def test_nothing_secret_is_shown() -> None:
+    from scumble.index.histogram import Histogram
+
+    histogram = Histogram(np.array([31337, 31337]))
+    assert "31337" not in repr(histogram) + str(histogram)
+    index = DPPLRIndex().fit([7] * 31337, domain=IntegerDomain(0, 9), budget=spend())
+    assert "31337" not in repr(index)
+    assert "segments" in repr(index)
+    assert "slack_rows" in str(index.summary())
+    assert "<table>" in index.summary()._repr_html_()
+
+
+def test_public_names_are_complete_and_importing_is_light() -> None:
+    for name in scumble.__all__:
+        assert getattr(scumble, name) is not None
+        assert name in (scumble.__doc__ or "") or name in {"Budget", "Domain", "IndexSummary"}
+    script = "import sys, scumble; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
+    assert not {"scipy", "matplotlib", "pyarrow", "typer", "rich"} & set(modules)
+
+
+def test_no_noise_but_from_the_noise_module() -> None:
+    """No numpy or standard generator anywhere in the package, and the key stream in one module only."""
+    root = Path(scumble.__file__).parent
+    sources = {path.relative_to(root).as_posix(): path.read_text() for path in root.rglob("*.py")}
+    generators = re.compile(r"np\.random|numpy\.random|default_rng|^import random|^from random|urandom|secrets\.", re.M)
+    assert [name for name, text in sources.items() if generators.search(text)] == ["privacy/noise.py"]
+    assert not re.search(r"np\.random|default_rng|float\(", sources["privacy/noise.py"])

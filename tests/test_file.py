@@ -1,0 +1,122 @@
+"""Index files: bit for bit there and back, and every accident a clear error."""
+
+from fractions import Fraction
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scumble import CategoryDomain, DPPLRIndex, ExplicitKeys, IntegerDomain, Ledger
+from scumble.errors import Corrupt, FileError, NewerVersion, NotFitted
+from scumble.index.file import CHECKSUM_BYTES, MAGIC, decode, encode
+from scumble.index.packing import pack, packed_bytes, unpack
+
+
+def fitted(**options: object) -> DPPLRIndex:
+    keys = np.random.default_rng(3).integers(0, 5000, 20_000)
+    budget = Ledger(limit=1).spend(1, "keys")
+    index = DPPLRIndex(**options)  # type: ignore[arg-type]
+    return index.fit(keys, domain=IntegerDomain(0, 4999), budget=budget)
+
+
+@given(st.lists(st.integers(0, 10**7), min_size=1, max_size=60), st.integers(0, 10**9))
+def test_packing_round_trip(values: list[int], beyond: int) -> None:
+    array = np.sort(np.array(values, dtype=np.int64))
+    greatest = int(array[-1]) + beyond
+    data = pack(array, greatest)
+    assert len(data) == packed_bytes(len(array), greatest)
+    assert unpack(data, len(array), greatest).tolist() == array.tolist()
+
+
+@pytest.mark.parametrize("mechanism", ["scumble", "paper"])
+@pytest.mark.parametrize("slack", ["measured", "paper"])
+def test_round_trip(tmp_path: Path, mechanism: str, slack: str) -> None:
+    index = fitted(max_bytes=600, mechanism=mechanism, slack=slack)
+    path = tmp_path / "keys.index"
+    index.save(path)
+    again = DPPLRIndex.load(path)
+    assert encode(again.model) == path.read_bytes()
+    assert path.stat().st_size == index.summary().bytes <= 600
+    assert again.summary() == index.summary()
+    lows, highs = np.arange(-10, 5100, 7), np.arange(-10, 5100, 7) + 90
+    for one, other in zip(index.lookup_many(lows, highs), again.lookup_many(lows, highs), strict=True):
+        assert one.tolist() == other.tolist()
+
+
+@pytest.mark.parametrize("domain", [ExplicitKeys(list(range(0, 900, 3))), CategoryDomain(["a", "b", "ccc"])], ids=repr)
+def test_lists_of_keys_come_along_and_are_not_counted(tmp_path: Path, domain: ExplicitKeys | CategoryDomain) -> None:
+    keys = [domain.key(rank) for rank in range(domain.size)] * 20
+    index = DPPLRIndex(max_bytes=256).fit(keys, domain=domain, budget=Ledger(limit=1).spend(1, "keys"))
+    path = tmp_path / "keys.index"
+    index.save(path)
+    assert DPPLRIndex.load(path).model.domain == domain
+    assert index.summary().bytes - index.summary().domain_bytes <= 256
+
+
+def test_every_flipped_bit_is_noticed() -> None:
+    data = encode(fitted(max_bytes=300).model)
+    for place in range(len(data)):
+        for bit in range(8):
+            altered = bytearray(data)
+            altered[place] ^= 1 << bit
+            with pytest.raises((Corrupt, NewerVersion)):
+                decode(bytes(altered))
+
+
+def test_every_truncation_is_noticed() -> None:
+    data = encode(fitted(max_bytes=300).model)
+    for length in range(len(data)):
+        with pytest.raises(Corrupt):
+            decode(data[:length])
+    with pytest.raises(Corrupt):
+        decode(data + b"\0")
+
+
+@given(st.data())
+def test_altered_files_with_a_right_checksum_never_crash(data: st.DataObject) -> None:
+    """What a checksum can't see must still end in our errors, or in an index that works."""
+    original = bytearray(encode(MODEL))
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(len(MAGIC) + 1, len(original) - CHECKSUM_BYTES - 1))
+        original[place] = data.draw(st.integers(0, 255))
+    body = bytes(original[:-CHECKSUM_BYTES])
+    try:
+        model = decode(body + sha256(body).digest()[:CHECKSUM_BYTES])
+    except FileError as error:
+        assert error.hint
+    else:
+        found = model.lookup(10, 20)
+        assert 0 <= found.start <= found.stop <= model.capacity
+
+
+MODEL = fitted(max_bytes=300).model
+
+
+def test_newer_version_and_other_files(tmp_path: Path) -> None:
+    data = bytearray(encode(MODEL))
+    data[len(MAGIC)] += 1
+    with pytest.raises(NewerVersion) as caught:
+        decode(bytes(data))
+    assert "upgrade" in str(caught.value)
+    with pytest.raises(Corrupt):
+        decode(b"PAR1 and so on")
+    with pytest.raises(FileError):
+        DPPLRIndex.load(tmp_path / "absent")
+    with pytest.raises(FileError):
+        fitted().save(tmp_path / "no" / "such" / "folder")
+    with pytest.raises(NotFitted):
+        DPPLRIndex().save(tmp_path / "empty")
+
+
+def test_about_thirty_five_bits_a_segment() -> None:
+    rng = np.random.default_rng(5)
+    counts = rng.poisson(1, 2**18)
+    budget = Ledger(limit=1).spend(1, "keys")
+    index = DPPLRIndex(max_bytes=4096).fit_counts(counts, domain=IntegerDomain(0, 2**18 - 1), budget=budget)
+    summary = index.summary()
+    assert summary.bytes <= 4096
+    assert summary.bits_per_segment < 50
+    assert summary.epsilon == float(Fraction(1))

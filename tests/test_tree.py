@@ -1,0 +1,161 @@
+"""Range trees: sensitivity by brute force, the estimate against plain linear algebra, planted defects."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from scumble.index.histogram import Histogram
+from scumble.privacy.partition import scout_tree
+from scumble.privacy.release import release_curve
+from scumble.privacy.tree import BinaryTree, WideTree, _least_squares, binary_tree, estimate, variance, wide_tree
+
+SIZES = range(1, 65)
+EPSILONS = [Fraction(1), Fraction(1, 10), Fraction(7, 3)]
+
+
+def cost(tree: BinaryTree | WideTree, before: NDArray[np.int64], after: NDArray[np.int64]) -> Fraction:
+    """The privacy loss between two histograms, exactly: every node's change over its noise scale, added up."""
+    if isinstance(tree, BinaryTree):
+        levels, scales = [(tree.nodes(before), tree.nodes(after))], (tree.scale,)
+    else:
+        levels, scales = list(zip(tree.nodes(before), tree.nodes(after), strict=True)), tree.scales
+    changes = [int(np.abs(a - b).sum()) for a, b in levels]
+    return sum((change / scale for change, scale in zip(changes, scales, strict=True)), Fraction(0))
+
+
+def worst_cost(tree: BinaryTree | WideTree) -> Fraction:
+    """The largest privacy loss over all neighbours: a row added to each rank of several histograms."""
+    rng = np.random.default_rng(1)
+    worst = Fraction(0)
+    for base in (np.zeros(tree.leaves, dtype=np.int64), rng.integers(0, 50, tree.leaves)):
+        for rank in range(tree.leaves):
+            neighbour = base.copy()
+            neighbour[rank] += 1
+            worst = max(worst, cost(tree, base, neighbour), cost(tree, neighbour, base))
+    return worst
+
+
+@pytest.mark.parametrize("make", [binary_tree, wide_tree])
+@pytest.mark.parametrize("epsilon", EPSILONS, ids=str)
+def test_no_neighbour_costs_more_than_epsilon(make: type, epsilon: Fraction) -> None:
+    for size in SIZES:
+        tree = make(size, epsilon)
+        assert tree.epsilon == epsilon
+        assert worst_cost(tree) <= epsilon
+
+
+@pytest.mark.parametrize("make", [binary_tree, wide_tree])
+def test_the_whole_of_epsilon_is_used(make: type) -> None:
+    """Full nodes on every level under some rank: noise beyond need would be waste."""
+    for size in (1, 2, 16, 64):
+        assert worst_cost(make(size, Fraction(1))) == 1
+
+
+def test_a_scout_costs_what_it_says() -> None:
+    scout = scout_tree(2**17 + 5, Fraction(1, 7))
+    assert scout.epsilon == Fraction(1, 7)
+    small = WideTree(61, (16, 4, 1), scout.epsilons)
+    assert worst_cost(small) == Fraction(1, 7)
+
+
+@dataclass(frozen=True)
+class OneLevelShort(BinaryTree):
+    """Planted defect: the paper's log2 N levels."""
+
+    @property
+    def scale(self) -> Fraction:
+        return max(1, self.levels - 1) / self.epsilon
+
+
+@dataclass(frozen=True)
+class HalfTheNoise(WideTree):
+    """Planted defect: noise for half the sensitivity."""
+
+    @property
+    def scales(self) -> tuple[Fraction, ...]:
+        return tuple(scale / 2 for scale in super().scales)
+
+
+def test_planted_defects_are_caught() -> None:
+    assert worst_cost(OneLevelShort(64, Fraction(1))) > 1
+    full = wide_tree(64, Fraction(1))
+    assert worst_cost(HalfTheNoise(64, full.blocks, full.epsilons)) == 2
+
+
+def test_levels() -> None:
+    assert [binary_tree(n, Fraction(1)).levels for n in (1, 2, 3, 4, 1023, 1024, 2**20)] == [1, 2, 2, 3, 10, 11, 21]
+    assert [wide_tree(n, Fraction(1)).levels for n in (1, 2, 18, 100, 10**4, 10**5, 2**20)] == [1, 1, 1, 2, 3, 4, 5]
+    assert wide_tree(2**20, Fraction(1)).blocks == (16**4, 16**3, 16**2, 16, 1)
+
+
+@given(st.integers(1, 300), st.data())
+def test_binary_prefixes_add_up(size: int, data: st.DataObject) -> None:
+    tree = binary_tree(size, Fraction(1))
+    counts = np.array(data.draw(st.lists(st.integers(0, 1000), min_size=size, max_size=size)), dtype=np.int64)
+    assert tree.prefixes(tree.nodes(counts)).tolist() == np.cumsum(counts).tolist()
+
+
+def system(tree: WideTree) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The map from leaves to nodes, and each node's precision."""
+    rows, weights = [], []
+    for block, scale in zip(tree.blocks, tree.scales, strict=True):
+        for start in range(0, tree.leaves, block):
+            row = np.zeros(tree.leaves)
+            row[start : start + block] = 1
+            rows.append(row)
+            weights.append(1 / variance(scale))
+    return np.array(rows), np.array(weights)
+
+
+@given(st.integers(1, 90), st.sampled_from([(1,), (5, 1), (9, 3, 1), (20, 10, 2, 1), (64, 1)]), st.data())
+def test_estimate_is_the_weighted_least_squares_solution(
+    size: int, blocks: tuple[int, ...], data: st.DataObject
+) -> None:
+    tree = WideTree(size, blocks, tuple(Fraction(i + 1, 10) for i in range(len(blocks))))
+    noisy = [
+        np.array(data.draw(st.lists(st.integers(-50, 50), min_size=n, max_size=n)), dtype=float)
+        for n in map(tree.widths, range(tree.levels))
+    ]
+    matrix, weights = system(tree)
+    target = np.concatenate(noisy)
+    normal = matrix.T @ (weights[:, None] * matrix)
+    expected = np.linalg.solve(normal, matrix.T @ (weights * target))
+    assert np.allclose(_least_squares([level.copy() for level in noisy], tree), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 2, 17, 60, 343, 400])
+def test_prefix_errors_stay_within_the_stated_variance_and_weights(size: int) -> None:
+    """What the Chernoff bound of coverage rests on: every weight at most 1, every variance at most the worst."""
+    tree = wide_tree(size, Fraction(1))
+    matrix, weights = system(tree)
+    solve = np.linalg.solve(matrix.T @ (weights[:, None] * matrix), matrix.T * weights)
+    prefixes = np.cumsum(solve, axis=0)
+    variances = (prefixes**2 / weights).sum(axis=1)
+    assert np.abs(prefixes).max() <= 1 + 1e-9
+    assert variances.max() <= tree.worst_variance * (1 + 1e-9)
+    assert np.sqrt(variances.mean()) == pytest.approx(tree.noise_rms, rel=0.25)
+
+
+@pytest.mark.parametrize("make", [binary_tree, wide_tree])
+def test_the_noise_that_is_added_has_the_stated_spread(make: type) -> None:
+    """Over 300 builds the mean square error is within 8 standard deviations of what the shape says."""
+    tree = make(256, Fraction(1))
+    histogram = Histogram(np.full(256, 10))
+    truth = np.cumsum(histogram.counts)
+    errors = np.array([release_curve(histogram, tree).rows - truth for _ in range(300)])
+    per_build = (errors**2).mean(axis=1)
+    spread = per_build.std() / np.sqrt(300)
+    assert abs(per_build.mean() - tree.noise_rms**2) < 8 * spread + 0.25 * tree.noise_rms**2
+    assert (errors**2).mean() > 0.5 * tree.noise_rms**2, "half the noise would show"
+
+
+def test_every_node_has_its_own_noise() -> None:
+    """Noise reused between nodes, levels or builds would repeat values: at scale 10^6 a repetition is no accident."""
+    tree = WideTree(64, (8, 1), (Fraction(1, 10**6), Fraction(1, 10**6)))
+    leaves = [estimate(np.zeros(64, dtype=np.int64), tree) for _ in range(4)]
+    assert len({round(float(x), 6) for build in leaves for x in build}) == 4 * 64
