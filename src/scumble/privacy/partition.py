@@ -49,30 +49,24 @@ def cell_starts(counts: NDArray[np.int64], scout: WideTree, curve_epsilon: Fract
 
 def _cut(rows: NDArray[np.float64], scout: WideTree, rows_per_cell: float) -> NDArray[np.int64]:
     """Post-processing: cells from the scout's estimate of each rank's rows, which is used up."""
-    heavy = rows > float(scout.scales[-1]) * log(scout.leaves / 2 / FALSE_HEAVY)
-    light = _level(rows, heavy, scout, rows_per_cell)
-    cuts = np.empty(scout.leaves, dtype=np.bool_)
-    cuts[0] = True
-    np.greater(np.abs(np.diff(light)), EDGE * rows_per_cell / scout.blocks[0], out=cuts[1:])
-    cell = np.cumsum(light, out=light)
-    cell /= rows_per_cell
-    np.floor(cell, out=cell)
-    cuts[1:] |= cell[1:] > cell[:-1]
-    cuts |= heavy
-    cuts[1:] |= heavy[:-1]
-    return np.flatnonzero(cuts)
-
-
-def _level(
-    rows: NDArray[np.float64], heavy: NDArray[np.bool_], scout: WideTree, rows_per_cell: float
-) -> NDArray[np.float64]:
-    """Spread the light rows of each block evenly over it: fine blocks where they are dense enough to be known."""
+    heavy = np.flatnonzero(rows > float(scout.scales[-1]) * log(scout.leaves / 2 / FALSE_HEAVY))
     rows[heavy] = 0
-    coarse, fine, _ = (np.arange(0, scout.leaves, block) for block in scout.blocks)
-    per_coarse = np.maximum(np.add.reduceat(rows, coarse), rows_per_cell / LONGEST_CELL) / scout.blocks[0]
-    density = np.repeat(per_coarse, FINE_PER_COARSE)[: len(fine)]
-    dense = density * scout.blocks[1] > rows_per_cell
-    per_fine = np.maximum(np.add.reduceat(rows, fine), 0) / scout.blocks[1]
-    density[dense] = np.maximum(per_fine[dense], rows_per_cell / LONGEST_CELL / scout.blocks[0])
-    result: NDArray[np.float64] = np.repeat(density, scout.blocks[1])[: scout.leaves]
-    return result
+    edges = np.arange(0, scout.leaves, scout.blocks[1])
+    light = _light_rows(np.add.reduceat(rows, edges), rows_per_cell)
+    steps = edges[1:][np.abs(np.diff(light)) > EDGE * rows_per_cell / FINE_PER_COARSE]
+    filled = np.concatenate([[0.0], np.cumsum(light)])
+    full = np.interp(np.arange(rows_per_cell, filled[-1], rows_per_cell), filled, np.append(edges, scout.leaves))
+    starts = np.unique(np.concatenate([[0], steps, full.astype(np.int64), heavy, heavy + 1]))
+    return starts[starts < scout.leaves]
+
+
+def _light_rows(fine: NDArray[np.float64], rows_per_cell: float) -> NDArray[np.float64]:
+    """The light rows of each fine block: its own estimate where rows are so dense that it is known, else its share.
+
+    Its share of the coarse block's, that is; and never so few that a cell would exceed LONGEST_CELL coarse blocks.
+    """
+    least = rows_per_cell / LONGEST_CELL / FINE_PER_COARSE
+    coarse = np.add.reduceat(fine, np.arange(0, len(fine), FINE_PER_COARSE)) / FINE_PER_COARSE
+    shared = np.repeat(coarse, FINE_PER_COARSE)[: len(fine)]
+    dense = shared > rows_per_cell
+    return np.maximum(dense * fine + ~dense * shared, least)

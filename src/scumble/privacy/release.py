@@ -33,7 +33,7 @@ def release_curve(histogram: Histogram, tree: BinaryTree | WideTree) -> NoisyCur
     """Release a curve with a tree over all ranks; its error is known from the tree alone. Costs tree.epsilon."""
     if isinstance(tree, BinaryTree):
         return release_binary(histogram, tree)
-    return release_wide(histogram.counts, tree, np.arange(tree.leaves), tree.leaves)
+    return release_wide(histogram.counts, tree, range(tree.leaves), tree.leaves)
 
 
 def release_adaptive_curve(histogram: Histogram, epsilon: Fraction) -> NoisyCurve:

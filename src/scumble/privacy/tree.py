@@ -15,7 +15,7 @@ from math import ceil, exp, log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.index.curve import NoisyCurve
+from scumble.index.curve import Knots, NoisyCurve
 from scumble.index.histogram import Histogram
 from scumble.privacy.noise import add_discrete_laplace
 
@@ -30,9 +30,6 @@ __all__ = [
     "wide_tree",
 ]
 
-# Prefix sums run over all the top level's nodes but over a bridge of each lower level's, with a quarter of the
-# variance: the best weights are as the cube roots of the two, 1.587 to 1.
-TOP_WEIGHT = Fraction(8, 5)
 FAN_OUT = 18
 
 
@@ -69,20 +66,26 @@ class BinaryTree:
 
     def nodes(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """SECRET: the p-sum made at each step t: the rows of the last 2^i ranks, 2^i being t's lowest set bit."""
-        curve = np.concatenate([[0], np.cumsum(counts)])
-        step = np.arange(1, self.leaves + 1)
-        result: NDArray[np.int64] = curve[1:] - curve[step & (step - 1)]
-        return result
+        sums = np.zeros(self.leaves + 1, dtype=np.int64)
+        np.cumsum(counts, out=sums[1:])
+        for level in range(self.levels):
+            ends, before = self._neighbours(sums, level)
+            ends -= before
+        return sums[1:]
 
     def prefixes(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Add up, for each step t, the p-sums at t's set bits."""
         sums = np.concatenate([[0], nodes])
         for level in reversed(range(self.levels)):
-            block = 1 << level
-            ends = sums[block :: 2 * block]
-            ends += sums[:: 2 * block][: len(ends)]
-        result: NDArray[np.int64] = sums[1:]
-        return result
+            ends, before = self._neighbours(sums, level)
+            ends += before
+        return sums[1:]
+
+    def _neighbours(self, sums: NDArray[np.int64], level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Views of the steps whose lowest set bit is 2^level, and of the steps that lie 2^level before them."""
+        block = 1 << level
+        ends = sums[block :: 2 * block]
+        return ends, sums[:: 2 * block][: len(ends)]
 
 
 def binary_tree(leaves: int, epsilon: Fraction) -> BinaryTree:
@@ -98,7 +101,7 @@ def release_binary(histogram: Histogram, tree: BinaryTree) -> NoisyCurve:
     noisy = tree.nodes(histogram.counts)
     add_discrete_laplace(noisy, tree.scale)
     rows = tree.prefixes(noisy).astype(np.float64)
-    return NoisyCurve(tree.leaves, np.arange(tree.leaves), rows, tree.levels, tree.noise_rms)
+    return NoisyCurve(tree.leaves, range(tree.leaves), rows, tree.levels, tree.noise_rms)
 
 
 # --- scumble: wide tree, least squares -------------------------------------------------------------
@@ -169,16 +172,16 @@ class WideTree:
 
     def nodes(self, counts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """SECRET: the rows in each node, level by level."""
-        return [np.add.reduceat(counts, np.arange(0, self.leaves, block)) for block in self.blocks]
+        sums = [np.add.reduceat(counts, np.arange(0, self.leaves, block)) for block in self.blocks[:-1]]
+        return [*sums, counts.copy()]
 
 
 def wide_tree(leaves: int, epsilon: Fraction) -> WideTree:
-    """round(log_18 leaves) levels of near-equal fan-out, the top one with the larger share of epsilon."""
+    """round(log_18 leaves) levels of near-equal fan-out, each with an equal share of epsilon."""
     levels = max(1, round(log(leaves) / log(FAN_OUT))) if leaves > 1 else 1
     fan_out = ceil(round(leaves ** (1 / levels), 9))
     blocks = tuple(fan_out**level for level in reversed(range(levels)))
-    weights = [TOP_WEIGHT] + [Fraction(1)] * (levels - 1) if levels > 1 else [Fraction(1)]
-    return WideTree(leaves, blocks, tuple(epsilon * weight / sum(weights) for weight in weights))
+    return WideTree(leaves, blocks, (epsilon / levels,) * levels)
 
 
 def estimate(counts: NDArray[np.int64], tree: WideTree) -> NDArray[np.float64]:
@@ -192,7 +195,7 @@ def estimate(counts: NDArray[np.int64], tree: WideTree) -> NDArray[np.float64]:
     return _least_squares([nodes.astype(np.float64) for nodes in noisy], tree)
 
 
-def release_wide(counts: NDArray[np.int64], tree: WideTree, knots: NDArray[np.int64], size: int) -> NoisyCurve:
+def release_wide(counts: NDArray[np.int64], tree: WideTree, knots: Knots, size: int) -> NoisyCurve:
     """Release the curve over leaves that end at the given ranks."""
     rows = np.cumsum(estimate(counts, tree))
     return NoisyCurve(size, knots, rows, tree.levels, tree.noise_rms)
