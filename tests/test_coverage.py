@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import scumble.index.dp_plr as dp_plr
 from scumble import DPPLRIndex, IntegerDomain, Ledger
+from scumble.index import dp_plr
+from scumble.index.curve import MonotoneCurve, NoisyCurve, make_monotone
 from scumble.index.histogram import Histogram
 from scumble.index.segments import Segments
 from scumble.privacy.coverage import (
@@ -128,12 +129,12 @@ def test_slack_against_the_noisy_curve_would_be_noticed(monkeypatch: pytest.Monk
     """Planted defect: the deviation is taken from the noisy curve that was fitted, not from the true one."""
     fitted: dict[str, Histogram] = {}
 
-    def remember(curve: dp_plr.NoisyCurve, capacity: int | None) -> dp_plr.MonotoneCurve:
+    def remember(curve: NoisyCurve, capacity: int | None) -> MonotoneCurve:
         monotone = make_monotone(curve, capacity)
         fitted["histogram"] = Histogram(np.diff(monotone.rows, prepend=0))
         return monotone
 
-    make_monotone, deviation = dp_plr.make_monotone, Segments.deviation
+    deviation = Segments.deviation
     monkeypatch.setattr(dp_plr, "make_monotone", remember)
     monkeypatch.setattr(Segments, "deviation", lambda self, _: deviation(self, fitted["histogram"]))
     lost = losses(200, 1000, 5000)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 import scumble
 from scumble import (
+    Budget,
     CategoryDomain,
     DateDomain,
     DecimalDomain,
@@ -32,7 +33,6 @@ from scumble import (
     TimestampDomain,
 )
 from scumble.errors import BudgetUsed, DomainError, InvalidKeys, InvalidParameter, NotFitted, OutOfDomain
-from scumble.index import dp_plr
 from scumble.privacy import coverage, noise, tree
 
 SETTINGS = [
@@ -40,8 +40,8 @@ SETTINGS = [
 ]
 
 
-def spend(epsilon: object = 1) -> dp_plr.Budget:
-    return Ledger(limit=1000).spend(epsilon, "test")  # type: ignore[arg-type]
+def spend(epsilon: int | str = 1) -> Budget:
+    return Ledger(limit=1000).spend(epsilon, "test")
 
 
 def assert_covers(index: DPPLRIndex, counts: NDArray[np.int64]) -> None:
@@ -223,7 +223,7 @@ def test_rows_per_user_scales_the_noise(monkeypatch: pytest.MonkeyPatch) -> None
 def test_noise_before_the_budget_is_drawn_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted defect: the curve is released first, the budget drawn after."""
     receipts = Receipts(monkeypatch)
-    monkeypatch.setattr(dp_plr.Budget, "draw", lambda self: None)
+    monkeypatch.setattr(Budget, "draw", lambda self: None)
     DPPLRIndex().fit([1] * 50, domain=IntegerDomain(0, 9), budget=receipts.budget)
     assert "open" in receipts.states
 
@@ -233,7 +233,7 @@ def test_builds_never_share_noise(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def build() -> list[float]:
         index = DPPLRIndex().fit_counts(counts, domain=IntegerDomain(0, 199), budget=spend("0.001"))
-        return index.noisy_curve.rows.tolist()
+        return list(map(float, index.noisy_curve.rows))
 
     assert len({tuple(build()) for _ in range(5)}) == 5
     # Planted defect: a key stream that starts over.

@@ -85,11 +85,10 @@ def test_altered_files_with_a_right_checksum_never_crash(data: st.DataObject) ->
     body = bytes(original[:-CHECKSUM_BYTES])
     try:
         model = decode(body + sha256(body).digest()[:CHECKSUM_BYTES])
-    except FileError as error:
-        assert error.hint
-    else:
-        found = model.lookup(10, 20)
-        assert 0 <= found.start <= found.stop <= model.capacity
+    except FileError:
+        return
+    found = model.lookup(10, 20)
+    assert 0 <= found.start <= found.stop <= model.capacity
 
 
 MODEL = fitted(max_bytes=300).model

@@ -21,11 +21,9 @@ EPSILONS = [Fraction(1), Fraction(1, 10), Fraction(7, 3)]
 def cost(tree: BinaryTree | WideTree, before: NDArray[np.int64], after: NDArray[np.int64]) -> Fraction:
     """The privacy loss between two histograms, exactly: every node's change over its noise scale, added up."""
     if isinstance(tree, BinaryTree):
-        levels, scales = [(tree.nodes(before), tree.nodes(after))], (tree.scale,)
-    else:
-        levels, scales = list(zip(tree.nodes(before), tree.nodes(after), strict=True)), tree.scales
-    changes = [int(np.abs(a - b).sum()) for a, b in levels]
-    return sum((change / scale for change, scale in zip(changes, scales, strict=True)), Fraction(0))
+        return int(np.abs(tree.nodes(before) - tree.nodes(after)).sum()) / tree.scale
+    levels = zip(tree.nodes(before), tree.nodes(after), tree.scales, strict=True)
+    return sum((int(np.abs(a - b).sum()) / scale for a, b, scale in levels), Fraction(0))
 
 
 def worst_cost(tree: BinaryTree | WideTree) -> Fraction:

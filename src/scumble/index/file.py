@@ -26,6 +26,7 @@ IntArray = NDArray[np.int64]
 MAGIC = b"SCUMBLE\x1a"
 VERSION = 1
 CHECKSUM_BYTES = 8
+MOST_ROWS = 2**37  # twice the most rows of a table: room for noise and slack, and products with ranks stay exact
 MECHANISMS = get_args(MechanismName)
 SLACKS = get_args(SlackName)
 
@@ -93,8 +94,10 @@ def _parse(body: bytes) -> IndexModel:
         texts.append(body[at : at + length].decode())
         at += length
     domain = parse_domain(texts[0])
-    if not 1 <= count <= domain.size or max_error < 1 or ceiling >= 2**62:
+    if not 1 <= count <= domain.size or not 1 <= max_error <= MOST_ROWS or max(slack_rows, capacity) > MOST_ROWS:
         raise ValueError("impossible sizes")
+    if ceiling * quantum(max_error) > MOST_ROWS + _lift(max_error) * quantum(max_error) * count:
+        raise ValueError("more rows than the kernels can multiply exactly")
     cut = at + packed_bytes(count, domain.size - 1)
     starts = unpack(body[at:cut], count, domain.size - 1)
     first, last = _lowered(unpack(body[cut:], 2 * count, ceiling), max_error)

@@ -1,0 +1,96 @@
+"""The index file as docs/format.md describes it: read by a second reader that shares no code with the first.
+
+tests/vectors/index-v1.index was written once and is kept: whoever changes the format must change the version.
+"""
+
+import hashlib
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scumble import DPPLRIndex, IntegerDomain, Ledger
+from scumble.index.file import encode
+
+VECTORS = Path(__file__).parent / "vectors"
+
+
+class Reader:
+    """docs/format.md, line by line, in plain Python."""
+
+    def __init__(self, data: bytes) -> None:
+        assert data[:8] == bytes.fromhex("5343554d424c451a")
+        assert data[8] == 1
+        assert hashlib.sha256(data[:-8]).digest()[:8] == data[-8:]
+        self.mechanism, self.slack, self.levels = data[9], data[10], data[11]
+        (self.count,) = struct.unpack_from("<I", data, 12)
+        self.ceiling, self.max_error, self.slack_rows, self.capacity = struct.unpack_from("<4Q", data, 16)
+        self.at, self.data = 48, data
+        self.domain, self.epsilon, self.delta, self.beta = (self.text() for _ in range(4))
+        low, high = self.domain.removeprefix("int:").split(":")
+        self.size = int(high) - int(low) + 1
+        self.starts = self.numbers(self.count, self.size - 1)
+        self.values = self.numbers(2 * self.count, self.ceiling)
+        assert self.at == len(data) - 8
+
+    def text(self) -> str:
+        (length,) = struct.unpack_from("<I", self.data, self.at)
+        self.at += 4 + length
+        return self.data[self.at - length : self.at].decode()
+
+    def bits(self, count: int) -> str:
+        length = (count + 7) // 8
+        part = self.data[self.at : self.at + length]
+        self.at += length
+        return "".join(f"{byte:08b}" for byte in part)[:count]
+
+    def numbers(self, count: int, greatest: int) -> list[int]:
+        b = max(0, (greatest // count).bit_length() - 1)
+        low = self.bits(count * b)
+        high = self.bits(count + (greatest >> b))
+        ones = [place for place, bit in enumerate(high) if bit == "1"]
+        return [
+            ((place - i) << b) + sum(int(bit) << j for j, bit in enumerate(low[i * b : (i + 1) * b]))
+            for i, place in enumerate(ones)
+        ]
+
+    def rows(self, x: int) -> int:
+        quantum = 1
+        while 2 * quantum <= self.max_error // 16:
+            quantum *= 2
+        lift = 2 * self.max_error // quantum + 2
+        first = [(v - (j + 1) * lift) * quantum for j, v in enumerate(self.values[::2])]
+        last = [(v - (j + 1) * lift) * quantum for j, v in enumerate(self.values[1::2])]
+        j = max(i for i, start in enumerate(self.starts) if start <= x)
+        end = (self.starts[j + 1] if j + 1 < self.count else self.size) - 1
+        line = first[j] + (last[j] - first[j]) * (x - self.starts[j]) // max(1, end - self.starts[j])
+        return int(max([line, 0, *last[:j]]))
+
+    def lookup(self, a: int, b: int) -> list[int]:
+        start = 0 if a == 0 else max(0, self.rows(a - 1) - self.slack_rows)
+        return [start, min(self.capacity, self.rows(b) + self.slack_rows)]
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_bytes": 400}, {"max_error": 1}, {"max_segments": 1}, {"slack": "paper"}], ids=str
+)
+def test_a_second_reader_agrees(options: dict[str, int]) -> None:
+    keys = np.random.default_rng(4).zipf(1.3, 30_000) % 700
+    index = DPPLRIndex(**options)  # type: ignore[arg-type]
+    index.fit(keys, domain=IntegerDomain(0, 699), budget=Ledger(limit=1).spend("0.5", "keys"))
+    reader = Reader(encode(index.model))
+    summary = index.summary()
+    assert (reader.count, reader.max_error, reader.capacity) == (summary.segments, summary.max_error, summary.capacity)
+    assert (reader.epsilon, reader.delta, reader.beta) == ("1/2", "0/1", "1/1000000")
+    for a, b in [(0, 0), (0, 699), (5, 5), (300, 420), (699, 699)]:
+        assert list(index.lookup(a, b)) == reader.lookup(a, b)
+
+
+def test_the_kept_file_still_answers_the_same() -> None:
+    expected = json.loads((VECTORS / "index-v1.json").read_text())
+    index = DPPLRIndex.load(VECTORS / "index-v1.index")
+    assert index.summary().as_dict() == expected["summary"]
+    assert [[*key, *index.lookup(*key)] for key in expected["keys"]] == expected["found"]
+    assert encode(index.model) == (VECTORS / "index-v1.index").read_bytes()
