@@ -32,7 +32,15 @@ from scumble import (
     StringDomain,
     TimestampDomain,
 )
-from scumble.errors import BudgetUsed, DomainError, InvalidKeys, InvalidParameter, NotFitted, OutOfDomain
+from scumble.errors import (
+    BudgetUsed,
+    DomainError,
+    InvalidKeys,
+    InvalidParameter,
+    LedgerBusy,
+    NotFitted,
+    OutOfDomain,
+)
 from scumble.privacy import coverage, noise, tree
 
 SETTINGS = [
@@ -404,3 +412,12 @@ def test_no_noise_but_from_the_noise_module() -> None:
     generators = re.compile(r"np\.random|numpy\.random|default_rng|^import random|^from random|urandom|secrets\.", re.M)
     assert [name for name, text in sources.items() if generators.search(text)] == ["privacy/noise.py"]
     assert not re.search(r"np\.random|default_rng|float\(", sources["privacy/noise.py"])
+
+
+def test_a_ledger_that_is_busy_at_the_draw_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The draw is refused before any noise: the budget is cancelled like any other refusal."""
+    ledger = Ledger.open(tmp_path / "ledger", limit=1)
+    monkeypatch.setattr(Budget, "draw", lambda self: (_ for _ in ()).throw(LedgerBusy("busy", hint="wait")))
+    with pytest.raises(LedgerBusy):
+        DPPLRIndex().fit([1], domain=IntegerDomain(0, 9), budget=ledger.spend(1, "test"))
+    assert ledger.remaining() == 1

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from scumble.index.histogram import MAX_ROWS
 
-__all__ = ["MonotoneCurve", "NoisyCurve", "make_monotone"]
+__all__ = ["Knots", "MonotoneCurve", "NoisyCurve", "make_monotone"]
 
 CHUNK = 1 << 20
+
+Knots = NDArray[np.int64] | range  # a range where every rank is one: an array would cost as much as the curve
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +27,7 @@ class NoisyCurve:
     """
 
     size: int
-    knots: NDArray[np.int64]
+    knots: Knots
     rows: NDArray[np.float64]
     levels: int
     noise_rms: float

@@ -5,7 +5,7 @@ the paper does: histogram, noisy curve, isotonic regression, segments, slack.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from math import ceil
 from os import PathLike
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scumble.domain import Domain
-from scumble.errors import BudgetUsed, FileError, InvalidParameter, NotFitted
+from scumble.errors import BudgetError, BudgetUsed, FileError, InvalidParameter, NotFitted
 from scumble.index.curve import MonotoneCurve, NoisyCurve, make_monotone
 from scumble.index.file import decode, encode, fixed_bytes, most_segments
 from scumble.index.histogram import MAX_ROWS, Histogram
@@ -31,6 +31,7 @@ from scumble.privacy.release import curve_tree, release_adaptive_curve, release_
 __all__ = ["DPPLRIndex"]
 
 SLACK_SHARE = Fraction(3, 10)  # of epsilon, for measuring the slack; the curve gets the rest
+CHUNK = 1 << 20
 LEAST_EPSILON, MOST_EPSILON = Fraction(1, 2**20), Fraction(2**10)
 
 
@@ -88,6 +89,7 @@ class DPPLRIndex:
             _check_domain(domain)
             histogram = Histogram.of_ranks(domain.ranks(keys), domain.size)
             self._check(histogram, domain, budget, exact(beta, "beta"), capacity)
+            budget.draw()
         return self._build(histogram, domain, budget, exact(beta, "beta"), capacity)
 
     def fit_counts(
@@ -102,6 +104,7 @@ class DPPLRIndex:
             _check_domain(domain)
             histogram = Histogram.of_counts(counts, domain.size)
             self._check(histogram, domain, budget, exact(beta, "beta"), capacity)
+            budget.draw()
         return self._build(histogram, domain, budget, exact(beta, "beta"), capacity)
 
     def _check(
@@ -131,8 +134,7 @@ class DPPLRIndex:
     def _build(
         self, histogram: Histogram, domain: Domain, budget: Budget, beta: Fraction, capacity: int | None
     ) -> Self:
-        """The pipeline: every line a stage, public from the curve on."""
-        budget.draw()
+        """The pipeline: every line a stage, public from the curve on. The budget has been drawn."""
         epsilon = budget.row_epsilon
         measured = self.slack != "paper"
         curve_epsilon = epsilon * (1 - SLACK_SHARE) if measured else epsilon
@@ -263,7 +265,8 @@ def _refusals_cost_nothing(budget: object) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        budget.cancel()
+        with suppress(BudgetError):  # busy, or drawn after all: then it stays spent, which is the safe side
+            budget.cancel()
         raise
 
 
@@ -284,5 +287,8 @@ def _check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
 
 def _largest_fit_error(segments: Segments, monotone: MonotoneCurve) -> int:
     """The paper's e_max: a maximum, not an argmax, and over public curves only."""
-    ranks = np.arange(segments.size)
-    return int(np.abs(segments.at_many(ranks) - monotone.rows).max())
+    return max(
+        int(np.abs(segments.at_many(np.arange(start, start + len(part))) - part).max())
+        for start in range(0, segments.size, CHUNK)
+        if len(part := monotone.rows[start : start + CHUNK])
+    )

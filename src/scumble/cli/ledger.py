@@ -1,0 +1,93 @@
+"""`scumble ledger`: create a budget ledger, and see what was spent. All of it is the owner's own bookkeeping."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scumble.errors import FileError
+from scumble.privacy.ledger import Ledger
+
+__all__ = ["app"]
+
+app = typer.Typer(rich_markup_mode="rich")
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The ledger file.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.callback(invoke_without_command=True)
+def _group(context: typer.Context) -> None:
+    """The privacy budget: create a ledger, see what was spent."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def create(
+    file: File,
+    limit: Annotated[str, typer.Option(metavar="EPSILON", help="The most epsilon that can ever be spent.")],
+    delta_limit: Annotated[
+        str, typer.Option(metavar="DELTA", help="The most delta; only --slack lossless spends any.")
+    ] = "0",
+    as_json: Json = False,
+) -> None:
+    """Create a ledger; its limits can never be changed.
+
+    All indexes over the same people's rows should share a ledger: their epsilons
+    add up, and the ledger refuses what would exceed the limit. Amounts are exact:
+    0.1 and 1/3 are what they say.
+
+    \b
+    scumble ledger create budget.ledger --limit 2
+    """
+    if file.exists():
+        raise FileError(f"{file} exists already", hint=f"scumble ledger show {file}")
+    with Ledger.open(file, limit, delta_limit=delta_limit) as ledger:
+        _print(ledger, as_json=as_json)
+
+
+@app.command()
+def show(file: File, as_json: Json = False) -> None:
+    """Show what was spent on what, and what remains.
+
+    A spend is drawn when it paid for an index, open when a crash left it paid but
+    unused, and cancelled when it was given back.
+
+    \b
+    scumble ledger show budget.ledger
+    """
+    if not file.exists():
+        raise FileError(f"there is no ledger at {file}", hint=f"scumble ledger create {file} --limit 2")
+    with Ledger.open(file) as ledger:
+        _print(ledger, as_json=as_json)
+
+
+def _print(ledger: Ledger, *, as_json: bool) -> None:
+    if not as_json:
+        typer.echo(str(ledger))
+        return
+    entries = [
+        {
+            "id": entry.id,
+            "time": entry.time.isoformat(),
+            "label": entry.label,
+            "epsilon": float(entry.epsilon),
+            "delta": float(entry.delta),
+            "rows_per_user": entry.rows_per_user,
+            "partition": entry.partition,
+            "state": entry.state,
+        }
+        for entry in ledger.entries()
+    ]
+    amounts = {
+        "limit": ledger.limit,
+        "spent": ledger.spent(),
+        "remaining": ledger.remaining(),
+        "delta_limit": ledger.delta_limit,
+        "delta_spent": ledger.spent_delta(),
+        "delta_remaining": ledger.remaining_delta(),
+    }
+    numbers = {name: float(amount) for name, amount in amounts.items()}
+    typer.echo(json.dumps({"path": str(ledger.path), **numbers, "entries": entries}))
