@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: help demo test lint bench verify clean
+.PHONY: help demo test lint bench paper verify clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -28,6 +28,9 @@ lint: $(READY)  ## ruff, mypy --strict, import-linter
 
 bench: $(READY)  ## print every figure that the README and docs quote
 	$(BIN)/python -m benchmarks.run
+
+paper: $(READY)  ## reproduce the paper's tables and figures (an hour; `make paper QUICK=1`: two minutes)
+	$(BIN)/python -m benchmarks.paper.run --out paper-output $(if $(QUICK),--quick)
 
 verify: $(READY)  ## the slow proofs: coverage over thousands of builds, exact distributions at full size
 	$(BIN)/python -m pytest -n 2 -m slow

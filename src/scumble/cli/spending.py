@@ -6,7 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from scumble.errors import FileError, InvalidParameter, LedgerBusy
-from scumble.index.dp_plr import LEAST_EPSILON, MOST_EPSILON
+from scumble.index.contract import LEAST_EPSILON, MOST_EPSILON
 from scumble.index.model import SlackName
 from scumble.privacy.amounts import exact
 from scumble.privacy.composition import row_delta

@@ -16,6 +16,7 @@ from scumble.index.segments import Segments
 
 __all__ = ["POINT", "IndexModel", "MechanismName", "PositionRange", "SlackName"]
 
+IntArray = NDArray[np.int64]
 MechanismName = Literal["scumble", "paper"]
 SlackName = Literal["measured", "paper", "lossless"]
 
@@ -66,18 +67,19 @@ class IndexModel:
         stop = min(self.capacity, self.segments.at(last) + self.slack_rows)
         return PositionRange(min(max(0, start), stop), stop)
 
-    def lookup_many(
-        self, lows: ArrayLike, highs: ArrayLike | None = None
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def lookup_many(self, lows: ArrayLike, highs: ArrayLike | None = None) -> tuple[IntArray, IntArray]:
         """The same for many ranges at once, or many points if no highs are given: starts and stops."""
-        first, last = self.domain.spans(lows, lows if highs is None else highs)
-        stops = self.segments.at_many(np.maximum(last, 0))
+        return self.ranks_to_positions(*self.domain.spans(lows, lows if highs is None else highs))
+
+    def ranks_to_positions(self, firsts: IntArray, lasts: IntArray) -> tuple[IntArray, IntArray]:
+        """The same for ranges of ranks; one whose last lies before its first is empty."""
+        stops = self.segments.at_many(np.maximum(lasts, 0))
         stops += self.slack_rows
         np.minimum(stops, self.capacity, out=stops)
-        stops *= last >= first
+        stops *= lasts >= firsts
         # Before the first rank lie no rows: evaluated at rank 0 all the same, then masked, to keep one pass for all.
-        starts = self.segments.at_many(np.maximum(first - 1, 0))
+        starts = self.segments.at_many(np.maximum(firsts - 1, 0))
         starts -= self.slack_rows
-        starts *= first > 0
+        starts *= firsts > 0
         np.clip(starts, 0, stops, out=starts)
         return starts, stops

@@ -1,0 +1,206 @@
+"""The contract of every index, private or not: keys, a domain and a budget come in, position ranges go out.
+
+The keys are secret, the fitted index is public. What is the same for all of them stands here: the refusals, which cost
+nothing; the draw of the budget, before any noise; lookups; and what an outcome is worth against the truth, for those
+who own it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scumble.domain import Domain
+from scumble.errors import BudgetError, BudgetUsed, InvalidParameter, NotFitted
+from scumble.index.histogram import MAX_ROWS, Histogram
+from scumble.index.model import POINT, PositionRange
+from scumble.privacy.amounts import Exact, exact
+from scumble.privacy.ledger import Budget
+
+__all__ = ["Index", "Outcome", "Positions", "Terms", "check_count"]
+
+LEAST_EPSILON, MOST_EPSILON = Fraction(1, 2**20), Fraction(2**10)
+IntArray = NDArray[np.int64]
+
+
+class Positions(Protocol):
+    """What answers lookups once an index is fitted; public."""
+
+    def lookup(self, low: object, high: object = POINT) -> PositionRange:
+        """The positions of one key range."""
+
+    def lookup_many(self, lows: ArrayLike, highs: ArrayLike | None = None) -> tuple[IntArray, IntArray]:
+        """Starts and stops of many."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """PUBLIC: what a fit was asked for, and what it may spend on one row added or removed."""
+
+    domain: Domain
+    epsilon: Fraction
+    delta: Fraction
+    beta: Fraction
+    capacity: int | None
+    charged_epsilon: Fraction
+    charged_delta: Fraction
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """SECRET: for each of many lookups, how many rows answer it, are missed, and are read in all."""
+
+    rows: IntArray
+    missed: IntArray
+    read: IntArray
+
+    @property
+    def extra(self) -> IntArray:
+        """Rows read that do not answer the query."""
+        return self.read - (self.rows - self.missed)
+
+
+class Index(ABC):
+    """A map from keys to positions of the rows sorted by key."""
+
+    name: ClassVar[str]
+
+    def __init__(self) -> None:
+        self._terms: Terms | None = None
+        self._positions: Positions | None = None
+
+    def fit(
+        self, keys: object, *, domain: Domain, budget: Budget, beta: Exact = 1e-6, capacity: int | None = None
+    ) -> Self:
+        """Learn the index of a column of keys.
+
+        What can be refused is refused before the budget is drawn, and the budget then cancelled.
+        """
+        with _refusals_cost_nothing(budget):
+            _check_domain(domain)
+            histogram = Histogram.of_ranks(domain.ranks(keys), domain.size)
+            terms = self._agree(histogram, domain, budget, beta, capacity)
+        return self._fitted(histogram, terms)
+
+    def fit_counts(
+        self, counts: ArrayLike, *, domain: Domain, budget: Budget, beta: Exact = 1e-6, capacity: int | None = None
+    ) -> Self:
+        """Learn the index of a ready histogram: one count for every rank of the domain.
+
+        For tables larger than memory, and for the enclave, which counts obliviously.
+        """
+        with _refusals_cost_nothing(budget):
+            _check_domain(domain)
+            histogram = Histogram.of_counts(counts, domain.size)
+            terms = self._agree(histogram, domain, budget, beta, capacity)
+        return self._fitted(histogram, terms)
+
+    def _agree(self, histogram: Histogram, domain: Domain, budget: Budget, beta: Exact, capacity: int | None) -> Terms:
+        """Refuse whatever would make the build fail after the budget is drawn; then draw it."""
+        chance = exact(beta, "beta")
+        if not 0 < chance < 1:
+            raise InvalidParameter("beta must lie between 0 and 1", hint="it is a probability, such as 1e-6")
+        if not LEAST_EPSILON <= budget.row_epsilon <= MOST_EPSILON:
+            raise InvalidParameter(
+                "epsilon for one row must lie between 2^-20 and 2^10", hint="values from 0.1 to 10 are usual"
+            )
+        if capacity is not None:
+            check_count(capacity, "capacity")
+            if capacity > MAX_ROWS or not histogram.fits(capacity):
+                raise InvalidParameter("the rows do not fit the capacity", hint="give a larger one, below 2^36")
+        terms = Terms(domain, budget.row_epsilon, budget.row_delta, chance, capacity, budget.epsilon, budget.delta)
+        self._check(terms)
+        budget.draw()
+        return terms
+
+    def _fitted(self, histogram: Histogram, terms: Terms) -> Self:
+        self._positions = self._build(histogram, terms)
+        self._terms = terms
+        return self
+
+    @abstractmethod
+    def _check(self, terms: Terms) -> None:
+        """Refuse what this kind of index cannot do: nothing has been spent yet."""
+
+    @abstractmethod
+    def _build(self, histogram: Histogram, terms: Terms) -> Positions:
+        """Release the index. The budget has been drawn: spend no more than terms.epsilon and terms.delta."""
+
+    @property
+    def positions(self) -> Positions:
+        """What answers lookups."""
+        if self._positions is None:
+            raise NotFitted("this index has not been fitted", hint="call fit or fit_counts first")
+        return self._positions
+
+    @property
+    def terms(self) -> Terms:
+        """What the fit was asked for."""
+        if self._terms is None:
+            raise NotFitted("this index has not been fitted", hint="call fit or fit_counts first")
+        return self._terms
+
+    @property
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """How much room the index itself takes, measured."""
+
+    @property
+    def dummy_rows(self) -> int:
+        """How many dummy rows the data must hold for this index."""
+        return 0
+
+    def lookup(self, low: object, high: object = POINT) -> PositionRange:
+        """The positions, among the rows sorted by key, that hold every row with low <= key <= high.
+
+        Without `high`: with key == low. None for either end leaves it open.
+        """
+        return self.positions.lookup(low, high)
+
+    def lookup_many(self, lows: ArrayLike, highs: ArrayLike | None = None) -> tuple[IntArray, IntArray]:
+        """Starts and stops for many ranges at once; without `highs`, for many single keys."""
+        return self.positions.lookup_many(lows, highs)
+
+    def unsafe_outcome(self, counts: IntArray, firsts: IntArray, lasts: IntArray) -> Outcome:
+        """SECRET: what lookups of the given ranks bring, against the true counts. For owners who compare indexes."""
+        curve = np.concatenate([[0], np.cumsum(counts)])
+        true_starts, true_stops = curve[firsts], curve[lasts + 1]
+        starts, stops = self._ranks_to_positions(firsts, lasts)
+        found = np.maximum(0, np.minimum(stops, true_stops) - np.maximum(starts, true_starts))
+        rows = true_stops - true_starts
+        return Outcome(rows, rows - found, stops - starts)
+
+    @abstractmethod
+    def _ranks_to_positions(self, firsts: IntArray, lasts: IntArray) -> tuple[IntArray, IntArray]:
+        """Starts and stops for ranges of ranks, none of them empty."""
+
+
+@contextmanager
+def _refusals_cost_nothing(budget: object) -> Iterator[None]:
+    """Cancel the budget if what follows refuses: nothing has been drawn from it yet."""
+    if not isinstance(budget, Budget):
+        raise InvalidParameter("budget must come from a ledger", hint="budget=ledger.spend(1, 'salary')")
+    if budget.state != "open":
+        raise BudgetUsed("this budget has already been used or cancelled", hint="spend a new one for every fit")
+    try:
+        yield
+    except BaseException:
+        with suppress(BudgetError):  # busy, or drawn after all: then it stays spent, which is the safe side
+            budget.cancel()
+        raise
+
+
+def _check_domain(domain: object) -> None:
+    if not isinstance(domain, Domain):
+        raise InvalidParameter("domain must be a Domain", hint="IntegerDomain(0, 1000), or parse_domain('int:0:1000')")
+
+
+def check_count(value: object, name: str) -> None:
+    """Refuse what is not a whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise InvalidParameter(f"{name} must be a whole number of at least 1", hint=f"{name}=100, for example")
