@@ -4,6 +4,7 @@ The segments, the band that a lookup reads and the noisy curve are public, and s
 is secret: it is drawn only if its counts are passed as `unsafe_true_counts`, which is meant for made-up data.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ Ranks = NDArray[np.int64]
 
 SUFFIXES = (".png", ".svg")
 MOST_POINTS = 2000  # more than a page has dots across
-CLOSE_UP = 7  # slacks that the curve rises by within the close-up: the band is then two parts in seven of its height
+CLOSE_UP = 16  # slacks that the curve rises by within the close-up: the band is then an eighth of its height
 # Okabe and Ito's colours, which colour-blind readers can tell apart; in print the line styles do it.
 SEGMENTS, BAND, NOISY, TRUE, MARK = "#0072B2", "#56B4E9", "#D55E00", "#000000", "#555555"
 STYLE: dict[Any, Any] = {
@@ -57,20 +58,22 @@ def draw(
     path: str | PathLike[str] | None = None,
     *,
     ax: Any = None,
+    key_label: str = "key",
     show_noisy: bool = True,
     unsafe_true_counts: ArrayLike | None = None,
 ) -> Any:
     """Draw an index over all its keys, and beside it a close-up in which the band can be seen; return the figure.
 
-    With a path ending in .png or .svg, write it there. On an `ax` of your own only the close-up's part is left out,
-    and the ax is returned. `unsafe_true_counts`, one count for every rank, adds the true curve, WHICH LEAKS: for demo
-    data only.
+    With a path ending in .png or .svg, write it there. With an `ax` of your own, draw only the first of the two, on
+    it, and return it. `unsafe_true_counts`, one count for every rank, adds the true curve, WHICH LEAKS: for demo data
+    only.
     """
     target = None if path is None else _checked(Path(path))
     if target is not None and ax is not None:
         raise InvalidParameter("path and ax exclude each other", hint="save the figure that the ax belongs to")
     picture = _Picture(
         index.model,
+        key_label,
         _noisy_curve(index) if show_noisy else None,
         None if unsafe_true_counts is None else _true_curve(unsafe_true_counts, index.model.domain.size),
     )
@@ -90,6 +93,7 @@ class _Picture:
     """What is drawn: all public but `true`."""
 
     model: IndexModel
+    key_label: str
     noisy: NoisyCurve | None
     true: Ranks | None
 
@@ -135,16 +139,16 @@ class _Picture:
             color=BAND,
             alpha=0.35,
             linewidth=0,
-            label=f"band of a lookup (±{model.slack_rows:,} rows)",
+            label=f"lookup band, ±{model.slack_rows:,} rows",
         )
         if self.noisy is not None:
             self._noisy(ax, first, last, close=close)
-        ax.plot(ranks, rows, color=SEGMENTS, linewidth=2, label="segments (the index)", zorder=3)
+        ax.plot(ranks, rows, color=SEGMENTS, linewidth=2, label="segments", zorder=3)
         if close:
             starts = model.segments.starts
             starts = starts[(starts >= first) & (starts <= last)]
-            if len(starts) <= 60:
-                ax.plot(starts, model.segments.at_many(starts), "|", color=SEGMENTS, markersize=9, zorder=3)
+            rows = model.segments.at_many(starts)
+            ax.plot(starts, rows, "o", color=SEGMENTS, markersize=5, label="start of a segment", zorder=3)
         if self.true is not None:
             ax.plot(
                 ranks,
@@ -152,14 +156,18 @@ class _Picture:
                 color=TRUE,
                 linewidth=1.2,
                 linestyle=(0, (4, 2)),
-                label="true curve (secret: demo only)",
+                label="true curve (demo only)",
                 zorder=4,
             )
-        ax.set_xlim(first, max(last, first + 1))
+        ax.set_xlim(first, last) if last > first else ax.set_xlim(first - 1, first + 1)
         ax.set_ylim(*_padded(float(low.min()), float(high.max()), self.model.capacity))
         _key_ticks(ax, model.domain, first, last)
-        ax.set_xlabel("key")
-        ax.set_ylabel("rows at or before the key")
+        ax.set_xlabel(self.key_label)
+        if close:  # clear of the lines that join the two panels
+            ax.yaxis.tick_right()
+            ax.spines["right"].set_visible(True)
+        else:
+            ax.set_ylabel("rows at or before the key")
         ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         ax.grid(visible=True, axis="y", color="#dddddd", linewidth=0.6)
         ax.set_axisbelow(True)
@@ -167,9 +175,10 @@ class _Picture:
     def _noisy(self, ax: Any, first: int, last: int, *, close: bool) -> None:
         assert self.noisy is not None  # noqa: S101
         knots, rows = self.noisy.knots, self.noisy.rows
-        near = np.flatnonzero((knots >= first) & (knots <= last))
-        near = near[:: max(1, len(near) // MOST_POINTS)]
-        crowded = len(near) > 120
+        # By bisection, since a curve over all ranks gives its knots as a range.
+        begin, end = bisect_left(knots, first), bisect_right(knots, last)
+        near = slice(begin, end, max(1, (end - begin) // MOST_POINTS))
+        crowded = end - begin > 120
         ax.plot(
             knots[near],
             rows[near],
@@ -180,8 +189,8 @@ class _Picture:
             markersize=4.5,
             markerfacecolor="white",
             markeredgewidth=1.2,
-            label="noisy curve (released)",
-            zorder=2,
+            label="noisy curve",
+            zorder=2 if crowded else 5,
         )
 
     def _stretch(self) -> tuple[int, int]:
@@ -201,7 +210,7 @@ class _Picture:
             "", (rank, stop), (rank, start), arrowprops={"arrowstyle": "<->", "color": MARK, "linewidth": 1.4}, zorder=5
         )
         ax.annotate(
-            f"lookup({_short(self.model.domain.key(rank))})\nreads {stop - start:,} rows,\nnot {self.model.capacity:,}",
+            f"lookup({_short(self.model.domain.key(rank))}) reads\n{stop - start:,} of {self.model.capacity:,} rows",
             (rank, (start + stop) / 2 - self.model.slack_rows * 0.3),
             xytext=(0.97, 0.06),
             textcoords="axes fraction",

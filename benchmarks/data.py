@@ -1,0 +1,69 @@
+"""Made-up keys: a size, a number of rows and a seed come in, counts for every rank go out. Nothing here is secret."""
+
+from collections.abc import Callable
+from math import log
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["KEYS", "gapless_curve", "make_counts", "salaries"]
+
+Counts = NDArray[np.int64]
+Draw = Callable[[np.random.Generator, int, int], NDArray[np.int64]]
+
+ZIPF = 1.1
+
+
+def make_counts(name: str, size: int, rows: int, seed: int = 1) -> Counts:
+    """Rows at each of `size` ranks, of one of the distributions in KEYS."""
+    return np.bincount(KEYS[name](np.random.default_rng(seed), size, rows), minlength=size).astype(np.int64)
+
+
+def salaries(rows: int, size: int, seed: int = 1) -> NDArray[np.int64]:
+    """Lognormal with its median at two fifths of the domain; the few beyond its end are drawn evenly instead."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.lognormal(log(0.4 * size), 0.35, rows)
+    return np.where(drawn < size, drawn, rng.integers(0, size, rows)).astype(np.int64)
+
+
+def gapless_curve(size: int, seed: int = 1) -> tuple[Counts, NDArray[np.int64]]:
+    """A table in which every key of the domain occurs, one to a few times, more often here than there.
+
+    Returned as the curve of rows before each key, and as the sorted keys of the rows. The first key is a heavy one:
+    PGM-index cuts its tolerance off at position 0, which is a harder problem than ours, but for that key alone then.
+    """
+    rng = np.random.default_rng(seed)
+    waves = 1 + np.sin(np.arange(size) * (40 * np.pi / size))
+    counts = 1 + rng.poisson(0.5 * waves)
+    counts[0] += 100_000
+    return np.concatenate([[0], np.cumsum(counts[:-1])]), np.repeat(np.arange(size), counts)
+
+
+def _uniform(rng: np.random.Generator, size: int, rows: int) -> NDArray[np.int64]:
+    return rng.integers(0, size, rows)
+
+
+def _lognormal(rng: np.random.Generator, size: int, rows: int) -> NDArray[np.int64]:
+    """Spread over the domain: the median at an eighth, what lies beyond the end drawn again, evenly."""
+    drawn = rng.lognormal(log(size / 8), 0.8, rows)
+    return np.where(drawn < size, drawn, rng.integers(0, size, rows)).astype(np.int64)
+
+
+def _zipf(rng: np.random.Generator, size: int, rows: int) -> NDArray[np.int64]:
+    """Zipf over the ranks 1..size, heaviest first."""
+    weights = np.cumsum(np.arange(1, size + 1, dtype=np.float64) ** -ZIPF)
+    places: NDArray[np.int64] = np.searchsorted(weights, rng.random(rows) * weights[-1])
+    return np.minimum(places, size - 1, out=places)
+
+
+def _shuffled_zipf(rng: np.random.Generator, size: int, rows: int) -> NDArray[np.int64]:
+    places: NDArray[np.int64] = rng.permutation(size)[_zipf(rng, size, rows)]
+    return places
+
+
+KEYS: dict[str, Draw] = {
+    "uniform": _uniform,
+    "lognormal": _lognormal,
+    "zipf": _zipf,
+    "shuffled zipf": _shuffled_zipf,
+}
