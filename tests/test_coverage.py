@@ -75,6 +75,15 @@ def test_noise_stays_within_the_curve_bound(make: type, size: int) -> None:
         assert stats.binom.sf(exceeded - 1, 1000, float(beta)) > FALSE_ALARM
 
 
+@pytest.mark.parametrize("size", [1, 3, 64, 100, 1023])
+def test_the_exact_bound_is_no_larger_than_it_has_to_be(size: int) -> None:
+    """A bound lower by a fourteenth is exceeded at least as often as beta allows, over 20,000 builds."""
+    tree = binary_tree(size, Fraction(1, 4))
+    bound = curve_bound(tree, Fraction(1, 10))
+    exceeded = sum(_largest_error(tree) > bound * 0.93 - 1 for _ in range(20_000))
+    assert stats.binom.cdf(exceeded, 20_000, 0.1) > FALSE_ALARM
+
+
 def test_a_bound_for_half_the_noise_would_be_noticed() -> None:
     tree = binary_tree(50, Fraction(1))
     bound = curve_bound(binary_tree(50, Fraction(2)), Fraction(1, 20))
@@ -83,7 +92,8 @@ def test_a_bound_for_half_the_noise_would_be_noticed() -> None:
 
 
 def test_bounds_for_one_in_a_million() -> None:
-    assert curve_bound(binary_tree(2**20, Fraction(1)), MILLIONTH) in range(1000, 1120)
+    assert curve_bound(binary_tree(2**20, Fraction(1)), MILLIONTH) in range(940, 980)
+    assert curve_bound(binary_tree(2**20, Fraction(1)), MILLIONTH**2) in range(1200, 1500)
     assert curve_bound(wide_tree(2**20, Fraction(1)), MILLIONTH) in range(250, 400)
     assert published_bound(2**20, Fraction(1), Fraction(8)) == 716
 

@@ -20,6 +20,7 @@ __all__ = ["curve_bound", "lossless_delta", "published_bound", "release_bound", 
 
 SIMULATED_SAMPLES = 1 << 26  # as many as take about a second; a build, however small, takes as long as 2,000
 LEAST_SIMULATED_BETA = Fraction(1, 10**4)
+LEAST_EXACT_BETA = Fraction(1, 10**10)  # below, the Fourier transform's rounding would show
 
 
 # --- measured and lossless -------------------------------------------------------------------------
@@ -76,8 +77,11 @@ def published_bound(size: int, epsilon: Fraction, alpha_s: Fraction) -> int:
 def curve_bound(tree: BinaryTree | WideTree, beta: Fraction) -> int:
     """How far a tree's noise moves any prefix, with probability 1 - beta: computed, since it is free of the data.
 
-    For a beta that can be seen, an order statistic of simulated builds; below, a Chernoff bound over all prefixes.
+    For the binary tree from the exact distribution of the largest error. For the wide tree, for a beta that can be
+    seen, an order statistic of simulated builds; where neither can reach, a Chernoff bound over all prefixes.
     """
+    if isinstance(tree, BinaryTree):
+        return _exact_bound(tree, beta) if beta >= LEAST_EXACT_BETA else _chernoff_bound(tree, beta)
     if beta >= LEAST_SIMULATED_BETA:
         builds = ceil(40 / beta)
         if builds * max(tree.leaves, 2000) <= SIMULATED_SAMPLES:
@@ -85,7 +89,50 @@ def curve_bound(tree: BinaryTree | WideTree, beta: Fraction) -> int:
     return _chernoff_bound(tree, beta)
 
 
-def _simulated_bound(tree: BinaryTree | WideTree, beta: Fraction, builds: int) -> int:
+def _exact_bound(tree: BinaryTree, beta: Fraction) -> int:
+    """The least z with 2 P(largest prefix error > z) <= beta, from the distribution itself: docs/privacy.md 5.3.
+
+    The largest error over the prefixes of a block of 2^(l+1) ranks is the larger of two independent ones: over its
+    first half, and over its second half plus the first half's node. Tails are tabulated in steps of a 64th of the
+    scale, noise rounded up to them.
+    """
+    step = ceil(tree.scale / 64)
+    cells = 1 << ceil(log2(160 * tree.scale / step))
+    noise = _rounded_up(tree.scale, step, cells)
+    block, whole = np.zeros(cells), np.zeros(cells)  # P(error > step x) for x = 0, 1, ...: no prefix yet, no error
+    for level in range(tree.levels):
+        if tree.leaves >> level & 1:
+            whole = _either(block, _moved(whole, noise))
+        block = _either(block, _moved(block, noise))
+    covered = np.flatnonzero(2 * whole * (1 + 1e-9) + 1e-13 <= float(beta))
+    return step * int(covered[0]) if len(covered) else _chernoff_bound(tree, beta)
+
+
+def _rounded_up(scale: Fraction, step: int, cells: int) -> NDArray[np.float64]:
+    """P(X, rounded up to a multiple of the step, is step x) for x = -cells + 1, ..., cells - 1."""
+    p = exp(-1 / scale)
+    ends = step * np.arange(-cells, cells, dtype=float)
+    below = np.where(ends < 0, p ** np.abs(ends) / (1 + p), 1 - p ** (np.abs(ends) + 1) / (1 + p))
+    chances: NDArray[np.float64] = np.diff(below)
+    return chances
+
+
+def _moved(tail: NDArray[np.float64], noise: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The tail of an error plus independent noise; an error is never negative, the empty prefix having none."""
+    cells = len(tail)
+    size = 4 * cells
+    sums = np.fft.irfft(np.fft.rfft(tail, size) * np.fft.rfft(noise, size), size)[cells - 1 : 2 * cells - 1]
+    beyond = np.cumsum(noise[::-1])[::-1][cells:]
+    result: NDArray[np.float64] = np.clip(sums + np.append(beyond, 0.0), 0, 1)
+    return result
+
+
+def _either(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The tail of the larger of two independent errors."""
+    return one + other - one * other
+
+
+def _simulated_bound(tree: WideTree, beta: Fraction, builds: int) -> int:
     """The order statistic of `builds` largest errors that exceeds the (1 - 0.9 beta)-quantile but for 0.1 beta."""
     worst = sorted((_largest_error(tree) for _ in range(builds)), reverse=True)
     above = _exceeded_at_most(builds, 0.9 * float(beta), 0.1 * float(beta))

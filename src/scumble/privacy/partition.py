@@ -16,14 +16,15 @@ from scumble.privacy.tree import WideTree, estimate
 
 __all__ = ["SCOUT_SHARE", "cell_starts", "scout_tree", "worthwhile"]
 
-# Shares of the epsilon that curve and scout have together, found by simulation (benchmarks/overhead.py --sweep).
-SCOUT_SHARE = Fraction(1, 5)
-LEVEL_SHARES = (Fraction(3, 15), Fraction(2, 15), Fraction(10, 15))  # coarse blocks, fine blocks, ranks
+# The two shares are a compromise: a stronger scout finds more of the heavy ranks (shuffled zipf), a weaker one leaves
+# more for the tree (smooth keys). The other constants hardly matter (`python -m benchmarks.overhead --sweep`).
+SCOUT_SHARE = Fraction(1, 5)  # of the curve's epsilon
+LEVEL_SHARES = (Fraction(1, 15), Fraction(1, 15), Fraction(13, 15))  # of the scout's: coarse, fine blocks, ranks
 COARSE_BLOCKS = 1 << 12
 FINE_PER_COARSE = 16
 ROWS_PER_CELL = 240  # over epsilon: the scatter of so many rows about a straight line stays below the noise
 FALSE_HEAVY = 600  # ranks that are taken for heavy by mistake, on average: each costs no more than two cells
-EDGE = 0.25  # of a cell's rows, between neighbouring coarse blocks: a step in density that no cell should straddle
+EDGE = 3  # noise scales, between neighbouring coarse blocks: a step in density that no cell should straddle
 LONGEST_CELL = 4  # in coarse blocks: where the scout sees nothing, it may have been unlucky
 
 
@@ -53,7 +54,7 @@ def _cut(rows: NDArray[np.float64], scout: WideTree, rows_per_cell: float) -> ND
     rows[heavy] = 0
     edges = np.arange(0, scout.leaves, scout.blocks[1])
     light = _light_rows(np.add.reduceat(rows, edges), rows_per_cell)
-    steps = edges[1:][np.abs(np.diff(light)) > EDGE * rows_per_cell / FINE_PER_COARSE]
+    steps = edges[1:][np.abs(np.diff(light)) > EDGE * float(scout.scales[0]) / FINE_PER_COARSE]
     filled = np.concatenate([[0.0], np.cumsum(light)])
     full = np.interp(np.arange(rows_per_cell, filled[-1], rows_per_cell), filled, np.append(edges, scout.leaves))
     starts = np.unique(np.concatenate([[0], steps, full.astype(np.int64), heavy, heavy + 1]))
