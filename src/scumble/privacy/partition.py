@@ -50,7 +50,7 @@ def cell_starts(counts: NDArray[np.int64], scout: WideTree, curve_epsilon: Fract
 
 def _cut(rows: NDArray[np.float64], scout: WideTree, rows_per_cell: float) -> NDArray[np.int64]:
     """Post-processing: cells from the scout's estimate of each rank's rows, which is used up."""
-    heavy = np.flatnonzero(rows > float(scout.scales[-1]) * log(scout.leaves / 2 / FALSE_HEAVY))
+    heavy = _heavy_ranks(rows, scout)
     rows[heavy] = 0
     edges = np.arange(0, scout.leaves, scout.blocks[1])
     light = _light_rows(np.add.reduceat(rows, edges), rows_per_cell)
@@ -59,6 +59,17 @@ def _cut(rows: NDArray[np.float64], scout: WideTree, rows_per_cell: float) -> ND
     full = np.interp(np.arange(rows_per_cell, filled[-1], rows_per_cell), filled, np.append(edges, scout.leaves))
     starts = np.unique(np.concatenate([[0], steps, full.astype(np.int64), heavy, heavy + 1]))
     return starts[starts < scout.leaves]
+
+
+def _heavy_ranks(rows: NDArray[np.float64], scout: WideTree) -> NDArray[np.int64]:
+    """Ranks that stand out from their coarse block by more than the noise does but FALSE_HEAVY times.
+
+    The block's own density is a mean of values cut off there, so that a few heavy ranks do not raise it.
+    """
+    outstanding = float(scout.scales[-1]) * log(scout.leaves / 2 / FALSE_HEAVY)
+    blocks = np.arange(0, scout.leaves, scout.blocks[0])
+    density = np.add.reduceat(np.minimum(rows, outstanding), blocks) / np.diff(np.append(blocks, scout.leaves))
+    return np.flatnonzero(rows > np.repeat(density + outstanding, scout.blocks[0])[: scout.leaves])
 
 
 def _light_rows(fine: NDArray[np.float64], rows_per_cell: float) -> NDArray[np.float64]:
