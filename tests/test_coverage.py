@@ -26,6 +26,7 @@ from scumble.privacy.tree import binary_tree, wide_tree
 
 FALSE_ALARM = 1e-7
 MILLIONTH = Fraction(1, 10**6)
+HUNDRED = np.array([100], dtype=np.int64)
 
 
 def tail(epsilon: Fraction, rows: int) -> mpmath.mpf:
@@ -45,16 +46,16 @@ def test_shift_is_the_least_that_is_enough(epsilon: Fraction, beta: Fraction) ->
 
 
 def test_lossless_never_falls_short_and_says_its_delta() -> None:
-    released = [release_bound(100, Fraction(1), Fraction(1, 2), lossless=True) for _ in range(3000)]
+    released = [release_bound(HUNDRED, Fraction(1), Fraction(1, 2), lossless=True) for _ in range(3000)]
     assert min(released) == 100
-    unclamped = [release_bound(100, Fraction(1), Fraction(1, 2), lossless=False) for _ in range(3000)]
+    unclamped = [release_bound(HUNDRED, Fraction(1), Fraction(1, 2), lossless=False) for _ in range(3000)]
     assert min(unclamped) < 100
     delta = lossless_delta(Fraction(1), MILLIONTH)
     assert (1 + mpmath.e) / 10**6 <= delta <= (1 + mpmath.e) / 10**6 * (1 + 1e-9)
 
 
 def test_a_bound_is_never_negative() -> None:
-    assert min(release_bound(0, Fraction(1, 10), Fraction(99, 100), lossless=False) for _ in range(200)) == 0
+    assert min(release_bound(HUNDRED - 100, Fraction(1, 10), Fraction(99, 100), lossless=False) for _ in range(200)) == 0
 
 
 def test_the_order_statistic_is_a_confidence_limit() -> None:

@@ -69,11 +69,11 @@ class Segments:
         lib.scumble_evaluate(*self._arguments(), _pointer(ranks), len(ranks), _pointer(out))
         return out
 
-    def deviation(self, histogram: Histogram) -> int:
-        """SECRET: the largest difference between the segments and the true curve, over all ranks."""
-        over, under = ffi.new("int64_t *"), ffi.new("int64_t *")
-        lib.scumble_deviation(*self._arguments(), _pointer(histogram.counts), over, under)
-        return max(int(over[0]), int(under[0]))
+    def deviation(self, histogram: Histogram) -> IntArray:
+        """SECRET: the largest difference between the segments and the true curve over all ranks, in an array of one."""
+        over, under = np.empty(1, dtype=np.int64), np.empty(1, dtype=np.int64)
+        lib.scumble_deviation(*self._arguments(), _pointer(histogram.counts), _pointer(over), _pointer(under))
+        return np.maximum(over, under)
 
     def _arguments(self) -> tuple[object, ...]:
         arrays = (self._bounds, self.first, self.last, self._floor)

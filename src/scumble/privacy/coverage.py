@@ -26,17 +26,17 @@ LEAST_EXACT_BETA = Fraction(1, 10**10)  # below, the Fourier transform's roundin
 # --- measured and lossless -------------------------------------------------------------------------
 
 
-def release_bound(deviation: int, epsilon: Fraction, beta: Fraction, *, lossless: bool) -> int:
-    """Release an upper bound of a secret deviation: noise, plus the shift that makes it one.
+def release_bound(deviation: NDArray[np.int64], epsilon: Fraction, beta: Fraction, *, lossless: bool) -> int:
+    """Release an upper bound of a secret deviation, an array of one: noise, plus the shift that makes it one.
 
     Sensitivity: 1, since a row moves the true curve by at most 1 and the segments are public already; neighbours: one
     row added or removed; cost: epsilon, and with `lossless` a delta of `lossless_delta`; docs/privacy.md 5.1 and 5.2.
     """
-    noise = int(discrete_laplace(1 / epsilon, 1)[0])
+    noise = discrete_laplace(1 / epsilon, 1)
     moved = shift(epsilon, beta)
     if lossless:
-        noise = max(noise, -moved)
-    return max(0, deviation + noise + moved)
+        noise = np.maximum(noise, -moved)
+    return int(np.maximum(deviation + noise + moved, 0)[0])
 
 
 def shift(epsilon: Fraction, beta: Fraction) -> int:
