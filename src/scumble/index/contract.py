@@ -22,7 +22,7 @@ from scumble.index.model import POINT, PositionRange
 from scumble.privacy.amounts import Exact, exact
 from scumble.privacy.ledger import Budget
 
-__all__ = ["Index", "Outcome", "Positions", "Terms", "check_count"]
+__all__ = ["Index", "Outcome", "Positions", "Terms", "check_count", "check_domain", "check_request"]
 
 LEAST_EPSILON, MOST_EPSILON = Fraction(1, 2**20), Fraction(2**10)
 IntArray = NDArray[np.int64]
@@ -82,7 +82,7 @@ class Index(ABC):
         What can be refused is refused before the budget is drawn, and the budget then cancelled.
         """
         with _refusals_cost_nothing(budget):
-            _check_domain(domain)
+            check_domain(domain)
             histogram = Histogram.of_ranks(domain.ranks(keys), domain.size)
             terms = self._agree(histogram, domain, budget, beta, capacity)
         return self._fitted(histogram, terms)
@@ -95,24 +95,18 @@ class Index(ABC):
         For tables larger than memory, and for the enclave, which counts obliviously.
         """
         with _refusals_cost_nothing(budget):
-            _check_domain(domain)
+            check_domain(domain)
             histogram = Histogram.of_counts(counts, domain.size)
             terms = self._agree(histogram, domain, budget, beta, capacity)
         return self._fitted(histogram, terms)
 
     def _agree(self, histogram: Histogram, domain: Domain, budget: Budget, beta: Exact, capacity: int | None) -> Terms:
         """Refuse whatever would make the build fail after the budget is drawn; then draw it."""
-        chance = exact(beta, "beta")
-        if not 0 < chance < 1:
-            raise InvalidParameter("beta must lie between 0 and 1", hint="it is a probability, such as 1e-6")
+        chance = check_request(histogram, beta, capacity)
         if not LEAST_EPSILON <= budget.row_epsilon <= MOST_EPSILON:
             raise InvalidParameter(
                 "epsilon for one row must lie between 2^-20 and 2^10", hint="values from 0.1 to 10 are usual"
             )
-        if capacity is not None:
-            check_count(capacity, "capacity")
-            if capacity > MAX_ROWS or not histogram.fits(capacity):
-                raise InvalidParameter("the rows do not fit the capacity", hint="give a larger one, below 2^36")
         terms = Terms(domain, budget.row_epsilon, budget.row_delta, chance, capacity, budget.epsilon, budget.delta)
         self._check(terms)
         budget.draw()
@@ -150,9 +144,8 @@ class Index(ABC):
     def size_bytes(self) -> int:
         """How much room the index itself takes, measured."""
 
-    @property
-    def dummy_rows(self) -> int:
-        """How many dummy rows the data must hold for this index."""
+    def unsafe_dummy_rows(self, counts: IntArray) -> int:
+        """SECRET: how many dummy rows the data must hold for this index, given the true counts."""
         return 0
 
     def lookup(self, low: object, high: object = POINT) -> PositionRange:
@@ -195,9 +188,22 @@ def _refusals_cost_nothing(budget: object) -> Iterator[None]:
         raise
 
 
-def _check_domain(domain: object) -> None:
+def check_domain(domain: object) -> None:
+    """Refuse what is no domain."""
     if not isinstance(domain, Domain):
         raise InvalidParameter("domain must be a Domain", hint="IntegerDomain(0, 1000), or parse_domain('int:0:1000')")
+
+
+def check_request(histogram: Histogram, beta: Exact, capacity: int | None) -> Fraction:
+    """Refuse a beta that is no probability and a capacity that does not hold the rows; return beta."""
+    chance = exact(beta, "beta")
+    if not 0 < chance < 1:
+        raise InvalidParameter("beta must lie between 0 and 1", hint="it is a probability, such as 1e-6")
+    if capacity is not None:
+        check_count(capacity, "capacity")
+        if capacity > MAX_ROWS or not histogram.fits(capacity):
+            raise InvalidParameter("the rows do not fit the capacity", hint="give a larger one, below 2^36")
+    return chance
 
 
 def check_count(value: object, name: str) -> None:

@@ -44,7 +44,8 @@ def shift(epsilon: Fraction, beta: Fraction) -> int:
 
     P(X < -s) = p^(s+1) / (1 + p) with p = exp(-epsilon); decided in decimals that are rounded towards caution.
     """
-    rows = max(0, ceil((-log(float(beta)) - log1p(exp(-epsilon))) / epsilon) - 2)
+    likely = log(beta.denominator) - log(beta.numerator)  # of any size: a float would underflow
+    rows = max(0, ceil((likely - log1p(exp(-epsilon))) / epsilon) - 2)
     up = Context(prec=50, rounding=ROUND_CEILING)
     down = Context(prec=50, rounding=ROUND_FLOOR)
     exponent = up.divide(Decimal(-epsilon.numerator), Decimal(epsilon.denominator))

@@ -1,0 +1,16 @@
+"""The other indexes of the paper, one file each, with the contract of `index/contract.py`.
+
+CryptEpsilonIndex           noise of scale N/epsilon on every point of the curve; loses rows
+SpecialIndex                two curves with one-sided noise, below and above; loses no row, needs a delta
+DPBPlusTreeIndex            noisy counts in a binary tree over the keys, dummy rows in every leaf
+ExactIndex                  the curve itself; leaks, for comparison only
+
+They are here to be compared with: for use, there is `DPPLRIndex`.
+"""
+
+from scumble.index.comparators.crypt_epsilon import CryptEpsilonIndex
+from scumble.index.comparators.dp_bplus_tree import DPBPlusTreeIndex
+from scumble.index.comparators.exact import ExactIndex
+from scumble.index.comparators.special import SpecialIndex
+
+__all__ = ["CryptEpsilonIndex", "DPBPlusTreeIndex", "ExactIndex", "SpecialIndex"]
