@@ -55,7 +55,9 @@ def test_lossless_never_falls_short_and_says_its_delta() -> None:
 
 
 def test_a_bound_is_never_negative() -> None:
-    assert min(release_bound(HUNDRED - 100, Fraction(1, 10), Fraction(99, 100), lossless=False) for _ in range(200)) == 0
+    assert (
+        min(release_bound(HUNDRED - 100, Fraction(1, 10), Fraction(99, 100), lossless=False) for _ in range(200)) == 0
+    )
 
 
 def test_the_order_statistic_is_a_confidence_limit() -> None:
