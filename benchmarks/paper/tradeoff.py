@@ -43,6 +43,12 @@ EPSILONS: dict[Size, tuple[str, ...]] = {
     "quick": ("0.1", "1", "10"),
     "tiny": ("1",),
 }
+RATES: dict[Size, tuple[float | None, ...]] = {
+    "full": (None, 1e-4, 1e-3, 1e-2, 1e-1, 1, 10),
+    "quick": (None, 1e-3, 1e-1),
+    "tiny": (None,),
+}
+RATE_EPSILONS: dict[Size, tuple[str, ...]] = {"full": ("1", "10"), "quick": ("10",), "tiny": ("1",)}
 CLOSE_UP: dict[Size, str] = {"full": "lognormal 1M", "quick": "lognormal 1M", "tiny": "lognormal 1K"}
 METHODS: dict[str, dict[str, Any]] = {
     "FMI": {"sensitivity": "clip"},
@@ -78,6 +84,7 @@ def run(lab: Lab) -> None:
         steps[:] = [(step, epsilon, error) for (step, _, error), epsilon in zip(steps, believed, strict=True)]
     errors = {(name, epsilon): _errors(lab, name, epsilon) for name in names for epsilon in EPSILONS[lab.size]}
     _tables(lab, traces, errors)
+    _rates(lab)
     _figure(lab, [name for name in SHOWN if name in traced], traces, errors)
 
 
@@ -168,6 +175,31 @@ def _tables(lab: Lab, traces: Traces, errors: Errors) -> None:
                     error=error,
                 )
     lab.write(traced)
+
+
+def _rates(lab: Lab) -> None:
+    """Whether another learning rate would have let the paper's FMI learn."""
+    name = CLOSE_UP[lab.size]
+
+    def make() -> list[tuple[str, float | None, float]]:
+        data = lab.dataset(name)
+        curve, ranks = np.cumsum(data.counts), np.arange(data.domain.size)
+        found: list[tuple[str, float | None, float]] = []
+        for epsilon in RATE_EPSILONS[lab.size]:
+            for rate in RATES[lab.size]:
+                kind = Contender("FMI", lambda rate=rate: FMIIndex(learning_rate=rate), needs_delta=True, trained=True)  # type: ignore[misc]
+                fitted: Any = build(kind, _case(data, Fraction(epsilon)))
+                found.append((epsilon, rate, float(np.abs(fitted.model.at(ranks) - curve).max())))
+        return found
+
+    terms = {"epsilons": RATE_EPSILONS[lab.size], "rates": RATES[lab.size]}
+    table = Table(
+        "tradeoff-rates", f"FMI, {name}: largest error in rows", ["epsilon", "learning rate", "largest error"]
+    )
+    for epsilon, rate, error in lab.cell("tradeoff", name, "rates", terms=terms, make=make):
+        shown = "chosen from the noise" if rate is None else f"{rate:g}"
+        table.add([epsilon, shown, short(error)], epsilon=float(epsilon), rate=rate, error=error)
+    lab.write(table)
 
 
 def _figure(lab: Lab, names: list[str], traces: Traces, errors: Errors) -> None:
