@@ -283,6 +283,7 @@ BAD: dict[str, tuple[dict[str, object], type[ScumbleError]]] = {
     "out of domain": ({"keys": [1, 918_273]}, OutOfDomain),
     "beta 0": ({"beta": 0}, InvalidParameter),
     "beta 1": ({"beta": 1}, InvalidParameter),
+    "beta beyond floats": ({"beta": "1e-400"}, InvalidParameter),
     "beta NaN": ({"beta": float("nan")}, InvalidParameter),
     "no domain": ({"domain": "int:0:9"}, InvalidParameter),
     "capacity too small": ({"capacity": 2}, InvalidParameter),

@@ -6,7 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from scumble.errors import FileError, InvalidParameter, LedgerBusy
-from scumble.index.contract import LEAST_EPSILON, MOST_EPSILON
+from scumble.index.contract import check_beta, check_row_epsilon
 from scumble.index.model import SlackName
 from scumble.privacy.amounts import exact
 from scumble.privacy.composition import row_delta
@@ -28,15 +28,10 @@ class Price:
 
 def price_of(epsilon_text: str, beta_text: str, rows_per_user: int, slack: SlackName) -> Price:
     """Read the amounts, and add the delta that a lossless index needs."""
-    epsilon, beta = exact(epsilon_text, "epsilon"), exact(beta_text, "beta")
+    epsilon, beta = exact(epsilon_text, "epsilon"), check_beta(beta_text)
     if epsilon <= 0:
         raise InvalidParameter("epsilon must be greater than 0", hint="values from 0.1 to 10 are usual")
-    if not LEAST_EPSILON <= epsilon / rows_per_user <= MOST_EPSILON:
-        raise InvalidParameter(
-            "epsilon for one row must lie between 2^-20 and 2^10", hint="values from 0.1 to 10 are usual"
-        )
-    if not 0 < beta < 1:
-        raise InvalidParameter("beta must lie between 0 and 1", hint="it is a probability, such as 1e-6")
+    check_row_epsilon(epsilon / rows_per_user)
     delta = _delta(epsilon, beta, rows_per_user) if slack == "lossless" else Fraction(0)
     return Price(epsilon, delta, beta, rows_per_user)
 

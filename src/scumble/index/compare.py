@@ -26,7 +26,7 @@ from scumble.index.comparators import (
     FMIIndex,
     SpecialIndex,
 )
-from scumble.index.contract import Index, Outcome, check_count
+from scumble.index.contract import Index, Outcome, check_beta, check_count, check_row_epsilon
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.histogram import Histogram
 from scumble.index.plot import NOISY, SEGMENTS, STYLE, SUFFIXES
@@ -201,9 +201,8 @@ def compare_counts(
     check_count(queries, "queries")
     if not histogram.counts.any():
         raise InvalidKeys("there are no rows to compare on", hint="a column with at least one key is needed")
-    price = exact(epsilon, "epsilon"), exact(beta, "beta")
-    if price[0] <= 0 or not 0 < price[1] < 1:
-        raise InvalidParameter("epsilon must be positive, and beta between 0 and 1", hint="epsilon=1, beta=1e-6")
+    price = exact(epsilon, "epsilon"), check_beta(beta)
+    check_row_epsilon(price[0])
     allowed = lossless_delta(*price) if delta is None else exact(delta, "delta")
     if not 0 <= allowed < 1:
         raise InvalidParameter("delta must lie between 0 and 1", hint="a smaller beta needs a smaller one")

@@ -22,9 +22,20 @@ from scumble.index.model import POINT, PositionRange
 from scumble.privacy.amounts import Exact, exact
 from scumble.privacy.ledger import Budget
 
-__all__ = ["Index", "Outcome", "Positions", "Terms", "check_count", "check_domain", "check_request"]
+__all__ = [
+    "Index",
+    "Outcome",
+    "Positions",
+    "Terms",
+    "check_beta",
+    "check_count",
+    "check_domain",
+    "check_request",
+    "check_row_epsilon",
+]
 
 LEAST_EPSILON, MOST_EPSILON = Fraction(1, 2**20), Fraction(2**10)
+LEAST_BETA = Fraction(1, 10**300)  # below, a Chernoff bound in floats would underflow to certainty
 IntArray = NDArray[np.int64]
 
 
@@ -103,10 +114,7 @@ class Index(ABC):
     def _agree(self, histogram: Histogram, domain: Domain, budget: Budget, beta: Exact, capacity: int | None) -> Terms:
         """Refuse whatever would make the build fail after the budget is drawn; then draw it."""
         chance = check_request(histogram, beta, capacity)
-        if not LEAST_EPSILON <= budget.row_epsilon <= MOST_EPSILON:
-            raise InvalidParameter(
-                "epsilon for one row must lie between 2^-20 and 2^10", hint="values from 0.1 to 10 are usual"
-            )
+        check_row_epsilon(budget.row_epsilon)
         terms = Terms(domain, budget.row_epsilon, budget.row_delta, chance, capacity, budget.epsilon, budget.delta)
         self._check(terms)
         budget.draw()
@@ -194,11 +202,25 @@ def check_domain(domain: object) -> None:
         raise InvalidParameter("domain must be a Domain", hint="IntegerDomain(0, 1000), or parse_domain('int:0:1000')")
 
 
+def check_beta(beta: Exact) -> Fraction:
+    """Refuse a beta that is no probability, or too small to compute with; return it."""
+    chance = exact(beta, "beta")
+    if not LEAST_BETA <= chance < 1:
+        raise InvalidParameter("beta must lie between 1e-300 and 1", hint="it is a probability, such as 1e-6")
+    return chance
+
+
+def check_row_epsilon(epsilon: Fraction) -> None:
+    """Refuse an epsilon for one row that is beyond what noise can be drawn for, or what it would be good for."""
+    if not LEAST_EPSILON <= epsilon <= MOST_EPSILON:
+        raise InvalidParameter(
+            "epsilon for one row must lie between 2^-20 and 2^10", hint="values from 0.1 to 10 are usual"
+        )
+
+
 def check_request(histogram: Histogram, beta: Exact, capacity: int | None) -> Fraction:
     """Refuse a beta that is no probability and a capacity that does not hold the rows; return beta."""
-    chance = exact(beta, "beta")
-    if not 0 < chance < 1:
-        raise InvalidParameter("beta must lie between 0 and 1", hint="it is a probability, such as 1e-6")
+    chance = check_beta(beta)
     if capacity is not None:
         check_count(capacity, "capacity")
         if capacity > MAX_ROWS or not histogram.fits(capacity):
