@@ -46,7 +46,8 @@ PRIVATE: dict[str, Callable[[], Index]] = {
     "DP B+ tree, B = 0": lambda: DPBPlusTreeIndex(overflow_rows=0),
     "DP-PLR": DPPLRIndex,
     "DP-PLR as published": lambda: DPPLRIndex(mechanism="paper", slack="paper"),
-    **{kind: getattr(comparators, kind) for kind in ("DPRMIIndex", "FMIIndex") if hasattr(comparators, kind)},
+    "DPRMIIndex": comparators.DPRMIIndex,
+    "FMIIndex": comparators.FMIIndex,
 }
 EVERY = PRIVATE | {"exact": ExactIndex}
 LOSSLESS = ["SPECIAL", "DP B+ tree", "DP-PLR", "DP-PLR as published", "exact"]  # at the beta of 1e-9 used here
