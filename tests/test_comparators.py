@@ -9,7 +9,6 @@ from fractions import Fraction
 from math import exp, sqrt
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
 
 import numpy as np
 import pytest
@@ -67,7 +66,7 @@ def fitted(make: Callable[[], Index], counts: object, *, beta: float = 1e-9, cap
 
 def end_of(index: Index) -> int:
     """The public end of all positions."""
-    return cast(int, index.positions.capacity)  # type: ignore[attr-defined]
+    return index.positions.capacity
 
 
 def every_range(size: int) -> tuple[IntArray, IntArray]:

@@ -30,7 +30,7 @@ from scumble.domain import (
 )
 from scumble.errors import ScumbleError
 from scumble.index.dp_plr import DPPLRIndex
-from scumble.index.model import PositionRange
+from scumble.index.positions import PositionRange
 from scumble.index.summary import IndexSummary
 from scumble.privacy.ledger import Budget, Ledger
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from scumble.index.dp_plr import DPPLRIndex
-from scumble.index.model import PositionRange
+from scumble.index.positions import PositionRange
 from scumble.privacy.amounts import show
 
 __all__ = ["as_json", "as_lines", "lookup_lines"]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,14 +18,13 @@ from numpy.typing import ArrayLike, NDArray
 from scumble.domain import Domain
 from scumble.errors import BudgetError, BudgetUsed, InvalidParameter, NotFitted
 from scumble.index.histogram import MAX_ROWS, Histogram
-from scumble.index.model import POINT, PositionRange
+from scumble.index.positions import POINT, PositionRange, Positions
 from scumble.privacy.amounts import Exact, exact
 from scumble.privacy.ledger import Budget
 
 __all__ = [
     "Index",
     "Outcome",
-    "Positions",
     "Terms",
     "check_beta",
     "check_count",
@@ -37,16 +36,6 @@ __all__ = [
 LEAST_EPSILON, MOST_EPSILON = Fraction(1, 2**20), Fraction(2**10)
 LEAST_BETA = Fraction(1, 10**300)  # below, a Chernoff bound in floats would underflow to certainty
 IntArray = NDArray[np.int64]
-
-
-class Positions(Protocol):
-    """What answers lookups once an index is fitted; public."""
-
-    def lookup(self, low: object, high: object = POINT) -> PositionRange:
-        """The positions of one key range."""
-
-    def lookup_many(self, lows: ArrayLike, highs: ArrayLike | None = None) -> tuple[IntArray, IntArray]:
-        """Starts and stops of many."""
 
 
 @dataclass(frozen=True)
@@ -171,14 +160,10 @@ class Index(ABC):
         """SECRET: what lookups of the given ranks bring, against the true counts. For owners who compare indexes."""
         curve = np.concatenate([[0], np.cumsum(counts)])
         true_starts, true_stops = curve[firsts], curve[lasts + 1]
-        starts, stops = self._ranks_to_positions(firsts, lasts)
+        starts, stops = self.positions.of_ranks(firsts, lasts)
         found = np.maximum(0, np.minimum(stops, true_stops) - np.maximum(starts, true_starts))
         rows = true_stops - true_starts
         return Outcome(rows, rows - found, stops - starts)
-
-    @abstractmethod
-    def _ranks_to_positions(self, firsts: IntArray, lasts: IntArray) -> tuple[IntArray, IntArray]:
-        """Starts and stops for ranges of ranks, none of them empty."""
 
 
 @contextmanager

@@ -163,9 +163,6 @@ class DPPLRIndex(Index):
         """The length of the index file."""
         return len(encode(self.model))
 
-    def _ranks_to_positions(self, firsts: IntArray, lasts: IntArray) -> tuple[IntArray, IntArray]:
-        return self.model.ranks_to_positions(firsts, lasts)
-
     def summary(self) -> IndexSummary:
         """Segments, bytes, slack, epsilon, beta, expected overhead: before anything is queried."""
         return summarize(self.model)

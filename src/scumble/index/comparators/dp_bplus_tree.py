@@ -135,7 +135,7 @@ class DPBPlusTreeIndex(TwoCurvesIndex):
         """SECRET: what lookups of the given ranks bring: a leaf with less room than rows has lost the rest."""
         curve = np.concatenate([[0], np.cumsum(counts)])
         lost = np.concatenate([[0], np.cumsum(np.maximum(0, counts - self._leaf_sizes()))])
-        starts, stops = self._ranks_to_positions(firsts, lasts)
+        starts, stops = self.positions.of_ranks(firsts, lasts)
         return Outcome(curve[lasts + 1] - curve[firsts], lost[lasts + 1] - lost[firsts], stops - starts)
 
     def _leaf_sizes(self) -> IntArray:

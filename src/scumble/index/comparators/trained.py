@@ -11,7 +11,7 @@ from math import isqrt, sqrt
 from typing import get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from scumble.domain import Domain
 from scumble.errors import InvalidParameter, NotFitted
@@ -30,7 +30,7 @@ from scumble.index.comparators.training import (
 )
 from scumble.index.contract import Index, Terms, check_count
 from scumble.index.histogram import MAX_ROWS, Histogram
-from scumble.index.model import POINT, PositionRange
+from scumble.index.positions import Positions
 from scumble.privacy.accounting import epsilon_spent
 from scumble.privacy.amounts import Exact, exact
 from scumble.privacy.coverage import release_bound
@@ -46,7 +46,7 @@ IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class TrainedPositions:
+class TrainedPositions(Positions):
     """PUBLIC: a trained model, and how far its predictions may be off. Predictions need not be monotone."""
 
     domain: Domain
@@ -61,24 +61,13 @@ class TrainedPositions:
         parts = [self.model.predict(inputs[i : i + CHUNK]) for i in range(0, len(inputs), CHUNK)]
         return whole_rows(np.concatenate([*parts, np.empty(0)]), self.scale_rows, MAX_ROWS)
 
-    def lookup(self, low: object, high: object = POINT) -> PositionRange:
-        """The positions of the rows with low <= key <= high, or key == low if no high is given."""
-        first, last = self.domain.span(low, low if high is POINT else high)
-        starts, stops = self.ranks_to_positions(np.array([first]), np.array([last]))
-        return PositionRange(int(starts[0]), int(stops[0]))
+    def starts_after(self, ranks: IntArray) -> IntArray:
+        """Predicted positions, less the slack."""
+        return self.at(ranks) - self.slack_rows
 
-    def lookup_many(self, lows: ArrayLike, highs: ArrayLike | None = None) -> tuple[IntArray, IntArray]:
-        """The same for many ranges at once, or many points if no highs are given: starts and stops."""
-        return self.ranks_to_positions(*self.domain.spans(lows, lows if highs is None else highs))
-
-    def ranks_to_positions(self, firsts: IntArray, lasts: IntArray) -> tuple[IntArray, IntArray]:
-        """The same for ranges of ranks; one whose last lies before its first is empty."""
-        stops = np.minimum(self.at(np.maximum(lasts, 0)) + self.slack_rows, self.capacity)
-        stops *= lasts >= firsts
-        starts = self.at(np.maximum(firsts - 1, 0)) - self.slack_rows
-        starts *= firsts > 0
-        np.clip(starts, 0, stops, out=starts)
-        return starts, stops
+    def stops_at(self, ranks: IntArray) -> IntArray:
+        """Predicted positions, and the slack."""
+        return self.at(ranks) + self.slack_rows
 
     @property
     def size_bytes(self) -> int:
@@ -219,9 +208,6 @@ class TrainedIndex(Index):
                 return whole_rows(model.predict(inputs_of(ranks, size)), curve.scale_rows, MAX_ROWS)
 
             self._trace.append((spent, int(curve.largest_error(positions)[0])))
-
-    def _ranks_to_positions(self, firsts: IntArray, lasts: IntArray) -> tuple[IntArray, IntArray]:
-        return self.model.ranks_to_positions(firsts, lasts)
 
     def __repr__(self) -> str:
         state = "not fitted" if self._positions is None else f"{self.model.model.numbers} parameters"

@@ -7,11 +7,11 @@ Both are public: what was secret in them has been noised, or, in an exact index,
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from scumble.domain import Domain
 from scumble.index.contract import Index
-from scumble.index.model import POINT, PositionRange
+from scumble.index.positions import Positions
 
 __all__ = ["TwoCurves", "TwoCurvesIndex"]
 
@@ -19,7 +19,7 @@ IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class TwoCurves:
+class TwoCurves(Positions):
     """PUBLIC: how many rows lie at or before each rank, estimated from below and from above.
 
     The curves are kept as released, neither monotone nor within bounds; a lookup is clipped to the capacity. They may
@@ -31,27 +31,21 @@ class TwoCurves:
     upper: IntArray
     capacity: int
 
-    def lookup(self, low: object, high: object = POINT) -> PositionRange:
-        """The positions of the rows with low <= key <= high, or key == low if no high is given."""
-        first, last = self.domain.span(low, low if high is POINT else high)
-        if last < first:
-            return PositionRange(0, 0)
-        start = int(self.lower[first - 1]) if first else 0
-        stop = min(max(0, int(self.upper[last])), self.capacity)
-        return PositionRange(min(max(0, start), stop), stop)
+    def start_after(self, rank: int) -> int:
+        """The lower curve there."""
+        return int(self.lower[rank])
 
-    def lookup_many(self, lows: ArrayLike, highs: ArrayLike | None = None) -> tuple[IntArray, IntArray]:
-        """The same for many ranges at once, or many points if no highs are given: starts and stops."""
-        return self.ranks_to_positions(*self.domain.spans(lows, lows if highs is None else highs))
+    def stop_at(self, rank: int) -> int:
+        """The upper curve there."""
+        return int(self.upper[rank])
 
-    def ranks_to_positions(self, firsts: IntArray, lasts: IntArray) -> tuple[IntArray, IntArray]:
-        """The same for ranges of ranks; one whose last lies before its first is empty."""
-        stops = np.clip(self.upper[np.maximum(lasts, 0)], 0, self.capacity)
-        stops *= lasts >= firsts
-        starts = self.lower[np.maximum(firsts - 1, 0)]
-        starts *= firsts > 0
-        np.clip(starts, 0, stops, out=starts)
-        return starts, stops
+    def starts_after(self, ranks: IntArray) -> IntArray:
+        """The lower curve at many ranks."""
+        return self.lower[ranks]
+
+    def stops_at(self, ranks: IntArray) -> IntArray:
+        """The upper curve at many ranks."""
+        return self.upper[ranks]
 
     @property
     def size_bytes(self) -> int:
@@ -73,9 +67,6 @@ class TwoCurvesIndex(Index):
     def size_bytes(self) -> int:
         """The bytes of what was released, eight for each number."""
         return self.curves.size_bytes
-
-    def _ranks_to_positions(self, firsts: IntArray, lasts: IntArray) -> tuple[IntArray, IntArray]:
-        return self.curves.ranks_to_positions(firsts, lasts)
 
     def __repr__(self) -> str:
         state = "not fitted" if self._positions is None else f"{len(self.curves.lower)} ranks"
