@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
+from distributions import FALSE_ALARM, chi_squared, same_origin, slightly_moved
 from scumble.errors import InvalidParameter
 from scumble.privacy import noise
 
-FALSE_ALARM = 1e-7
 VARIANCES = [Fraction(1, 16), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(50, 7), Fraction(900), Fraction(10**5)]
 
 
@@ -29,14 +29,8 @@ def misfit(sample: NDArray[np.int64], variance: Fraction) -> float:
     width = max(1, int(sigma / 20))
     cells = (x + radius) // width
     expected = np.bincount(cells, chances / chances.sum()) * len(sample)
-    observed = np.bincount((np.clip(sample, -radius, radius) + radius) // width, minlength=len(expected)).astype(float)
-    keep = expected >= 20
-    observed = np.append(observed[keep], observed[~keep].sum())
-    expected = np.append(expected[keep], expected[~keep].sum())
-    keep = expected > 1e-3  # what is rarer still must not occur at all
-    assert observed[~keep].sum() == 0
-    statistic = ((observed[keep] - expected[keep]) ** 2 / expected[keep]).sum()
-    return float(stats.chi2.sf(statistic, keep.sum() - 1))
+    observed = np.bincount((np.clip(sample, -radius, radius) + radius) // width, minlength=len(expected))
+    return chi_squared(observed, expected)
 
 
 @pytest.mark.parametrize("variance", VARIANCES, ids=str)
@@ -69,11 +63,8 @@ def test_agrees_with_opendp() -> None:
     space = dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float)
     theirs = np.array(dp.m.make_gaussian(*space, scale=5.0)([0] * 100_000))
     ours = noise.discrete_gaussian(Fraction(25), 100_000)
-    edges = np.arange(-18, 20) - 0.5
-    table = np.array([np.histogram(np.clip(x, -18, 18), edges)[0] for x in (theirs, ours)])
-    assert stats.chi2_contingency(table).pvalue > FALSE_ALARM
-    shifted = np.array([table[0], np.histogram(np.clip(ours + (np.arange(100_000) % 4 == 0), -18, 18), edges)[0]])
-    assert stats.chi2_contingency(shifted).pvalue < FALSE_ALARM
+    assert same_origin(theirs, ours, radius=18) > FALSE_ALARM
+    assert same_origin(theirs, slightly_moved(ours), radius=18) < FALSE_ALARM
 
 
 def exact_acceptance(variance: Fraction, size: int) -> mpmath.mpf:

@@ -19,11 +19,6 @@ from scumble.errors import BudgetError, BudgetUsed, FileError, LedgerBusy
 from scumble.privacy.ledger import Ledger
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "budget.ledger"
-
-
 def start(code: str, *arguments: object) -> subprocess.Popen[str]:
     """Run code in a fresh Python; its `path` is the first argument."""
     preamble = "import os, signal, sqlite3, sys\nfrom scumble.errors import *\n"
