@@ -7,7 +7,8 @@
 
 /* A loop so marked is compiled twice, for AVX2 and for any x86-64, and the machine picks at load time. AVX-512 is
  * left out on purpose: valgrind, which proves the kernels oblivious, cannot follow it. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__)
+#if defined(SCUMBLE_VECTOR) /* given on the command line, empty, to check the loops for any x86-64 */
+#elif defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__)
 #define SCUMBLE_VECTOR __attribute__((target_clones("avx2", "default")))
 #else
 #define SCUMBLE_VECTOR
@@ -22,6 +23,47 @@ void scumble_evaluate(const int64_t *start, const int64_t *first, const int64_t 
                       size_t count, const int64_t *ranks, size_t queries, int64_t *out);
 void scumble_deviation(const int64_t *start, const int64_t *first, const int64_t *last, const int64_t *floor_rows,
                        size_t count, const int64_t *counts, int64_t *over, int64_t *under);
+
+/* Words are int64; a row has k of them, compared first word first. Masks and validities are bytes of 0 and 1; a null
+ * `valid` means that no row is null. What each kernel takes for secret is said in its file. */
+enum { SCUMBLE_EQ, SCUMBLE_LT, SCUMBLE_LE };
+void scumble_mask_rows(int64_t start, size_t n, int64_t real_rows, uint8_t *out);
+void scumble_mask_intervals(const int64_t *x, size_t k, size_t n, const uint8_t *valid, const int64_t *bounds, size_t m,
+                            int negated, int null_matches, uint8_t *out);
+void scumble_mask_compare(const int64_t *a, const int64_t *b, size_t k, size_t n, const uint8_t *valid_a,
+                          const uint8_t *valid_b, int op, int negated, uint8_t *out);
+
+/* Results are added to `out`, [groups] times: count 1 word, sum 2, squares 3, extremes k of the least and k of the
+ * greatest, sums of doubles 2 doubles, sum of wide values 3. */
+enum {
+    SCUMBLE_COUNT,
+    SCUMBLE_SUM,
+    SCUMBLE_SQUARES,
+    SCUMBLE_EXTREMES,
+    SCUMBLE_DOUBLES,
+    SCUMBLE_DOUBLE_SQUARES,
+    SCUMBLE_WIDE_SUM
+};
+void scumble_aggregate(int what, const int64_t *x, size_t k, const uint8_t *mask, const uint8_t *valid, size_t n,
+                       void *out);
+void scumble_aggregate_groups(int what, const int64_t *x, size_t k, const int64_t *codes, size_t groups,
+                              const uint8_t *mask, const uint8_t *valid, size_t n, void *out);
+
+void scumble_wide_load(const int64_t *x, size_t n, int64_t *out);
+void scumble_wide_fill(int64_t low, int64_t high, size_t n, int64_t *out);
+void scumble_wide_add(const int64_t *a, const int64_t *b, const uint8_t *mask, size_t n, int64_t *out,
+                      uint8_t *overflow);
+void scumble_wide_subtract(const int64_t *a, const int64_t *b, const uint8_t *mask, size_t n, int64_t *out,
+                           uint8_t *overflow);
+void scumble_wide_multiply(const int64_t *a, const int64_t *b, const uint8_t *mask, size_t n, int64_t *out,
+                           uint8_t *overflow);
+
+/* merge: the first `first` rows ascend, and so do the others. curve: scratch of 9 (n + ranks) bytes, rounded up to
+ * whole words. */
+void scumble_sort_rows(int64_t *rows, size_t n, size_t words, size_t key_word);
+void scumble_merge_rows(int64_t *rows, size_t first, size_t n, size_t words, size_t key_word);
+void scumble_compact(int64_t *rows, uint8_t *flags, size_t n, size_t words);
+void scumble_curve(const int64_t *keys, size_t n, size_t ranks, int64_t *scratch, int64_t *out);
 /* cffi: end */
 
 #endif

@@ -1,6 +1,8 @@
 /* Runs a kernel with its secrets marked undefined: under valgrind's memcheck, every branch and every address that
- * depends on a secret is an error. `tests/test_oblivious.py` compiles it with the flags of the extension and runs it;
- * the planted kernels below must be caught, or the check proves nothing. */
+ * depends on a secret is an error. Given a seed, it runs small sizes only, with other secrets for every seed: under
+ * valgrind's lackey, the traces of two seeds must be equal. `tests/test_oblivious.py` compiles it with the flags of the
+ * extension and runs it; the planted kernels below must be caught both ways, or the checks prove nothing. Kernels over
+ * rows run at several sizes, for a vector loop, its remainder and the shapes of a network are different code. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,13 +12,71 @@
 
 enum { COUNT = 1000, BITS = 9, PIECES = 3 };
 
+static uint32_t seed = 0;
+static size_t most_rows = SIZE_MAX;
+
+/* Some 32 bits that depend on the seed. */
+static uint32_t scramble(size_t i)
+{
+    uint32_t bits = ((uint32_t)i + 1) * 2654435761u + seed * 2246822519u;
+    bits = (bits ^ bits >> 15) * 2654435761u;
+    return bits ^ bits >> 13;
+}
+
+static void hide(void *memory, size_t bytes)
+{
+    VALGRIND_MAKE_MEM_UNDEFINED(memory, bytes);
+}
+
 static void *secret(size_t bytes)
 {
-    unsigned char *memory = malloc(bytes);
+    unsigned char *memory = malloc(bytes + 1);
     for (size_t i = 0; i < bytes; i++)
-        memory[i] = (unsigned char)(i * 2654435761u >> 13);
-    VALGRIND_MAKE_MEM_UNDEFINED(memory, bytes);
+        memory[i] = (unsigned char)scramble(i);
+    hide(memory, bytes);
     return memory;
+}
+
+/* Secret bytes of 0 and 1. */
+static uint8_t *secret_mask(size_t n)
+{
+    uint8_t *mask = malloc(n + 1);
+    for (size_t i = 0; i < n; i++)
+        mask[i] = (uint8_t)(scramble(i) & 1);
+    hide(mask, n);
+    return mask;
+}
+
+/* Secret words from 0 to 15: group codes and ranks, some of which are none. */
+static int64_t *secret_codes(size_t n)
+{
+    int64_t *codes = malloc(n * sizeof *codes + 1);
+    for (size_t i = 0; i < n; i++)
+        codes[i] = scramble(i) & 15;
+    hide(codes, n * sizeof *codes);
+    return codes;
+}
+
+static int64_t *secret_words(size_t n)
+{
+    return secret(n * sizeof(int64_t));
+}
+
+/* A secret somewhat above `value`. */
+static int64_t secret_word(int64_t value)
+{
+    value += scramble(0) & 15;
+    hide(&value, sizeof value);
+    return value;
+}
+
+/* Calls run(n) for no rows, few, more than a block and numbers that are no power of two. */
+static void at_sizes(void (*run)(size_t))
+{
+    static const size_t sizes[] = {0, 1, 2, 3, 5, 8, 13, 31, 32, 64, 67, 129, 1000, 1024, 2100};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i] <= most_rows)
+            run(sizes[i]);
 }
 
 static void noise(void)
@@ -35,6 +95,118 @@ static void deviation(void)
     int64_t *counts = secret(COUNT * sizeof *counts), over, under;
     scumble_deviation(start, first, last, floor_rows, PIECES, counts, &over, &under);
 }
+
+static void mask_rows_of(size_t n)
+{
+    scumble_mask_rows(5, n, secret_word(30), malloc(n + 1));
+}
+
+static void mask_intervals_of(size_t n)
+{
+    for (size_t k = 1; k <= 4; k++)
+        for (size_t m = 0; m <= 3; m++)
+            for (int flag = 0; flag < 2; flag++) {
+                scumble_mask_intervals(secret_words(n * k), k, n, flag ? secret_mask(n) : 0, secret_words(2 * m * k), m,
+                                       flag, flag, malloc(n + 1));
+            }
+}
+
+static void mask_compare_of(size_t n)
+{
+    for (size_t k = 1; k <= 3; k++)
+        for (int op = SCUMBLE_EQ; op <= SCUMBLE_LE; op++)
+            for (int flag = 0; flag < 2; flag++)
+                scumble_mask_compare(secret_words(n * k), secret_words(n * k), k, n, flag ? secret_mask(n) : 0,
+                                     flag ? secret_mask(n) : 0, op, flag, malloc(n + 1));
+}
+
+/* The results that a kernel adds to are secret from the start, as they are after a first page. */
+static void aggregate_of(int what, size_t n, size_t k)
+{
+    for (int flag = 0; flag < 2; flag++)
+        scumble_aggregate(what, secret_words(n * k), k, secret_mask(n), flag ? secret_mask(n) : 0, n,
+                          secret_words(2 * k + 3));
+}
+
+static void aggregate_groups_of(int what, size_t n, size_t k)
+{
+    static const size_t groups[] = {0, 1, 7};
+    for (size_t i = 0; i < 3; i++)
+        scumble_aggregate_groups(what, secret_words(n * k), k, secret_codes(n), groups[i], secret_mask(n),
+                                 i ? secret_mask(n) : 0, n, secret_words(groups[i] * (2 * k + 3)));
+}
+
+/* Alone and by groups, for columns of `least` to `most` words. */
+#define AGGREGATE(name, what, least, most) \
+    static void name##_of(size_t n) \
+    { \
+        for (size_t k = least; k <= most; k++) { \
+            aggregate_of(what, n, k); \
+            aggregate_groups_of(what, n, k); \
+        } \
+    } \
+    static void name(void) \
+    { \
+        at_sizes(name##_of); \
+    }
+AGGREGATE(count, SCUMBLE_COUNT, 1, 1)
+AGGREGATE(sum, SCUMBLE_SUM, 1, 1)
+AGGREGATE(sum_squares, SCUMBLE_SQUARES, 1, 1)
+AGGREGATE(min_max, SCUMBLE_EXTREMES, 1, 3)
+AGGREGATE(sum_floats, SCUMBLE_DOUBLES, 1, 1)
+AGGREGATE(sum_squares_floats, SCUMBLE_DOUBLE_SQUARES, 1, 1)
+AGGREGATE(wide_sum, SCUMBLE_WIDE_SUM, 2, 2)
+
+static void wide_of(size_t n)
+{
+    int64_t *a = secret_words(2 * n), *b = secret_words(2 * n), *out = secret_words(2 * n);
+    uint8_t *mask = secret_mask(n), *overflow = secret_mask(1);
+    scumble_wide_load(a, n, out);
+    scumble_wide_fill(secret_word(3), secret_word(-1), n, out);
+    scumble_wide_add(a, b, mask, n, out, overflow);
+    scumble_wide_subtract(a, b, mask, n, out, overflow);
+    scumble_wide_multiply(a, b, mask, n, out, overflow);
+}
+
+static void sort_rows_of(size_t n)
+{
+    static const size_t widths[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 23};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
+        scumble_sort_rows(secret_words(n * widths[i]), n, widths[i], widths[i] / 2);
+}
+
+static void merge_rows_of(size_t n)
+{
+    for (size_t words = 1; words <= 11; words += 5)
+        scumble_merge_rows(secret_words(n * words), n / 3, n, words, words / 2);
+}
+
+static void compact_of(size_t n)
+{
+    for (size_t words = 1; words <= 10; words++)
+        scumble_compact(secret_words(n * words), secret_mask(n), n, words);
+}
+
+static void curve_of(size_t n)
+{
+    static const size_t ranks[] = {0, 1, 7, 64, 1000};
+    for (size_t i = 0; i < 5 && ranks[i] <= most_rows; i++)
+        scumble_curve(secret_codes(n), n, ranks[i], malloc(9 * (n + ranks[i]) + 8), malloc(ranks[i] * 8 + 1));
+}
+
+#define AT_SIZES(name) \
+    static void name(void) \
+    { \
+        at_sizes(name##_of); \
+    }
+AT_SIZES(mask_rows)
+AT_SIZES(mask_intervals)
+AT_SIZES(mask_compare)
+AT_SIZES(wide)
+AT_SIZES(sort_rows)
+AT_SIZES(merge_rows)
+AT_SIZES(compact)
+AT_SIZES(curve)
 
 /* Planted: a branch on a secret. */
 static void planted_branch(void)
@@ -60,25 +232,108 @@ static void planted_early_exit(void)
 {
     int64_t *counts = secret(COUNT * sizeof *counts);
     volatile size_t i = 0;
-    while (i < COUNT && counts[i] != 12345)
+    while (i < COUNT && (counts[i] & 127) != 45)
         i++;
+}
+
+/* Planted: a filter that adds only the rows that match. */
+static void planted_filter(void)
+{
+    int64_t *x = secret_words(COUNT), low = secret_word(-5), high = secret_word((int64_t)1 << 61);
+    volatile int64_t sum = 0;
+    for (size_t i = 0; i < COUNT; i++)
+        if (x[i] >= low && x[i] <= high)
+            sum += x[i];
+}
+
+/* Planted: a group's sum found by its code. */
+static void planted_group(void)
+{
+    uint8_t *codes = secret_mask(COUNT);
+    int64_t *x = secret_words(COUNT);
+    volatile int64_t sums[2] = {0};
+    for (size_t i = 0; i < COUNT; i++)
+        sums[codes[i]] += x[i];
+}
+
+/* Planted: a compaction that writes every row, but to a place that tells how many were kept before it. */
+static void planted_compact(void)
+{
+    int64_t *rows = secret_words(COUNT);
+    uint8_t *flags = secret_mask(COUNT);
+    volatile int64_t *out = malloc((COUNT + 1) * sizeof *out);
+    size_t kept = 0;
+    for (size_t i = 0; i < COUNT; i++) {
+        out[kept] = rows[i];
+        kept += flags[i];
+    }
+}
+
+/* Planted: a sort that swaps only what is out of order. */
+static void planted_sort(void)
+{
+    volatile int64_t *keys = secret_words(64);
+    for (size_t end = 63; end > 0; end--)
+        for (size_t i = 0; i < end; i++) {
+            int64_t a = keys[i], b = keys[i + 1];
+            if (a > b) {
+                keys[i] = b;
+                keys[i + 1] = a;
+            }
+        }
+}
+
+/* Planted: a loop over the real rows alone. */
+static void planted_real_rows(void)
+{
+    int64_t real_rows = secret_word(500);
+    volatile int64_t sum = 0;
+    for (int64_t i = 0; i < real_rows; i++)
+        sum += i;
 }
 
 int main(int argc, char **argv)
 {
+    if (argc == 3) {
+        seed = (uint32_t)atoi(argv[2]);
+        most_rows = 67;
+    }
     const struct {
         const char *name;
         void (*run)(void);
     } kernels[] = {{"noise", noise},
                    {"deviation", deviation},
+                   {"mask-rows", mask_rows},
+                   {"mask-intervals", mask_intervals},
+                   {"mask-compare", mask_compare},
+                   {"count", count},
+                   {"sum", sum},
+                   {"sum-squares", sum_squares},
+                   {"min-max", min_max},
+                   {"sum-floats", sum_floats},
+                   {"sum-squares-floats", sum_squares_floats},
+                   {"wide-sum", wide_sum},
+                   {"wide", wide},
+                   {"sort-rows", sort_rows},
+                   {"merge-rows", merge_rows},
+                   {"compact", compact},
+                   {"curve", curve},
                    {"planted-branch", planted_branch},
                    {"planted-gather", planted_gather},
-                   {"planted-early-exit", planted_early_exit}};
+                   {"planted-early-exit", planted_early_exit},
+                   {"planted-filter", planted_filter},
+                   {"planted-group", planted_group},
+                   {"planted-compact", planted_compact},
+                   {"planted-sort", planted_sort},
+                   {"planted-real-rows", planted_real_rows}};
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
-        if (argc == 2 && !strcmp(argv[1], kernels[i].name)) {
+        if (argc >= 2 && !strcmp(argv[1], kernels[i].name)) {
+            /* What comes before and after, such as reading the seed, is not to be compared. */
+            VALGRIND_PRINTF("begin\n");
             kernels[i].run();
+            VALGRIND_PRINTF("end\n");
             return 0;
         }
-    fprintf(stderr, "usage: oblivious KERNEL\n");
+    fprintf(stderr, "usage: oblivious KERNEL [SEED]\n");
     return 2;
 }

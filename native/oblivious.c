@@ -1,0 +1,416 @@
+/* Masks and aggregates over columns.
+ *
+ * In: columns of int64 words, validity bytes, group codes and bounds, all secret; how many rows, words, intervals and
+ * groups there are is public, and so is whether a column has a validity at all. Out: masks of 0 and 1, counts, sums and
+ * extremes, secret until the enclave answers with them. Nothing here branches on, or addresses memory by, a secret.
+ *
+ * Every aggregate is one function over a block of rows under a mask. Over a table it runs block by block; over groups
+ * it runs for each block and each group, under the mask of that group's rows, so that every row meets every group. */
+#include "rows.h"
+
+/* Rows in a block: their words and masks stay in the first cache. */
+enum { BLOCK = 1024 };
+/* Rows whose comparisons of several words are under way at once. */
+enum { PART = 256 };
+
+SCUMBLE_VECTOR void scumble_mask_rows(int64_t start, size_t n, int64_t real_rows, uint8_t *out)
+{
+    int64_t left = real_rows - start;
+    for (size_t i = 0; i < n; i++)
+        out[i] = (uint8_t)((int64_t)i < left);
+}
+
+/* out |= low <= x <= high. */
+SCUMBLE_VECTOR static void add_interval(const int64_t *restrict x, size_t n, int64_t low, int64_t high,
+                                        uint8_t *restrict out)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] |= (uint8_t)((x[i] >= low) & (x[i] <= high));
+}
+
+/* a < b and a == b of k words each, the first word first. */
+SCUMBLE_INLINE void compare_words(const int64_t *a, const int64_t *b, size_t k, int64_t *less, int64_t *equal)
+{
+    int64_t below = 0, same = 1;
+    for (size_t w = 0; w < k; w++) {
+        below |= same & (int64_t)(a[w] < b[w]);
+        same &= (int64_t)(a[w] == b[w]);
+    }
+    *less = below;
+    *equal = same;
+}
+
+/* The same for rows of k words. Last word first, so that an earlier one overrules: then each step is one comparison
+ * for many rows. */
+SCUMBLE_VECTOR static void add_interval_words(const int64_t *restrict x, size_t k, size_t n,
+                                              const int64_t *restrict bounds, uint8_t *restrict out)
+{
+    int64_t outside_low[PART], outside_high[PART];
+    for (size_t at = 0; at < n; at += PART) {
+        size_t rows = n - at < PART ? n - at : PART;
+        for (size_t i = 0; i < rows; i++)
+            outside_low[i] = outside_high[i] = 0;
+        for (size_t w = k; w-- > 0;) {
+            int64_t low = bounds[w], high = bounds[k + w];
+            for (size_t i = 0; i < rows; i++) {
+                int64_t word = x[(at + i) * k + w];
+                outside_low[i] = -(int64_t)(word < low) | (-(int64_t)(word == low) & outside_low[i]);
+                outside_high[i] = -(int64_t)(word > high) | (-(int64_t)(word == high) & outside_high[i]);
+            }
+        }
+        for (size_t i = 0; i < rows; i++)
+            out[at + i] |= (uint8_t)(1 + (outside_low[i] | outside_high[i]));
+    }
+}
+
+/* out ^= flip, then where the row is null: out = null_matches. */
+SCUMBLE_VECTOR static void finish_mask(const uint8_t *restrict valid, size_t n, uint8_t flip, uint8_t null_matches,
+                                       uint8_t *restrict out)
+{
+    if (!valid)
+        for (size_t i = 0; i < n; i++)
+            out[i] ^= flip;
+    else
+        for (size_t i = 0; i < n; i++)
+            out[i] = (uint8_t)(((out[i] ^ flip) & valid[i]) | (null_matches & (valid[i] ^ 1)));
+}
+
+void scumble_mask_intervals(const int64_t *x, size_t k, size_t n, const uint8_t *valid, const int64_t *bounds, size_t m,
+                            int negated, int null_matches, uint8_t *out)
+{
+    for (size_t at = 0; at < n; at += BLOCK) {
+        size_t rows = n - at < BLOCK ? n - at : BLOCK;
+        for (size_t i = 0; i < rows; i++)
+            out[at + i] = 0;
+        for (size_t j = 0; j < m; j++)
+            if (k == 1)
+                add_interval(x + at, rows, bounds[2 * j], bounds[2 * j + 1], out + at);
+            else
+                add_interval_words(x + at * k, k, rows, bounds + 2 * j * k, out + at);
+        finish_mask(valid ? valid + at : 0, rows, negated != 0, null_matches != 0, out + at);
+    }
+}
+
+SCUMBLE_VECTOR static void compare_columns(const int64_t *restrict a, const int64_t *restrict b, size_t n, uint8_t less,
+                                           uint8_t equal, uint8_t *restrict out)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = (uint8_t)(((a[i] < b[i]) & less) | ((a[i] == b[i]) & equal));
+}
+
+void scumble_mask_compare(const int64_t *a, const int64_t *b, size_t k, size_t n, const uint8_t *valid_a,
+                          const uint8_t *valid_b, int op, int negated, uint8_t *out)
+{
+    uint8_t less = op != SCUMBLE_EQ, equal = op != SCUMBLE_LT;
+    if (k == 1)
+        compare_columns(a, b, n, less, equal, out);
+    else
+        for (size_t i = 0; i < n; i++) {
+            int64_t below, same;
+            compare_words(a + i * k, b + i * k, k, &below, &same);
+            out[i] = (uint8_t)((below & less) | (same & equal));
+        }
+    finish_mask(valid_a, n, negated != 0, 0, out);
+    if (valid_b)
+        finish_mask(valid_b, n, 0, 0, out);
+}
+
+/* From here on: aggregates of a block. x has k words a row, out is added to. */
+typedef void aggregate(const int64_t *x, size_t k, const uint8_t *mask, size_t n, void *out);
+
+/* out += value, both of `words` words, least first, two's complement. */
+SCUMBLE_INLINE void add_words(int64_t *out, const uint64_t *value, size_t words)
+{
+    unsigned __int128 carry = 0;
+    for (size_t w = 0; w < words; w++) {
+        carry += (unsigned __int128)(uint64_t)out[w] + value[w];
+        out[w] = (int64_t)(uint64_t)carry;
+        carry >>= 64;
+    }
+}
+
+/* A block's flags are at most BLOCK / 32 to a lane, which fits a byte. */
+SCUMBLE_INLINE int64_t count_block(const uint8_t *mask, size_t n)
+{
+    uint8_t sums[32] = {0};
+    int64_t total = 0;
+    size_t i = 0;
+    for (; n - i >= 32; i += 32)
+        for (size_t lane = 0; lane < 32; lane++)
+            sums[lane] = (uint8_t)(sums[lane] + mask[i + lane]);
+    for (size_t lane = 0; lane < 32; lane++)
+        total += sums[lane];
+    for (; i < n; i++)
+        total += mask[i];
+    return total;
+}
+
+SCUMBLE_VECTOR static void add_count(const int64_t *x, size_t k, const uint8_t *mask, size_t n, void *out)
+{
+    (void)x;
+    (void)k;
+    *(int64_t *)out += count_block(mask, n);
+}
+
+/* The words are taken as unsigned ones 2^63 too great, in two halves that cannot overflow; the excess of all of them
+ * is subtracted once. */
+SCUMBLE_VECTOR static void add_sum(const int64_t *x, size_t k, const uint8_t *mask, size_t n, void *out)
+{
+    uint64_t low = 0, high = 0;
+    (void)k;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t word = ((uint64_t)x[i] ^ (uint64_t)1 << 63) & -(uint64_t)mask[i];
+        low += word & UINT32_MAX;
+        high += word >> 32;
+    }
+    __int128 excess = (__int128)count_block(mask, n) << 63;
+    unsigned __int128 sum = ((unsigned __int128)high << 32) + low - (unsigned __int128)excess;
+    uint64_t words[2] = {(uint64_t)sum, (uint64_t)(sum >> 64)};
+    add_words(out, words, 2);
+}
+
+/* |x| = a 2^32 + b, and x^2 = a^2 2^64 + 2 a b 2^32 + b^2: the sums of the halves of the three products. */
+SCUMBLE_VECTOR static void add_squares(const int64_t *x, size_t k, const uint8_t *mask, size_t n, void *out)
+{
+    uint64_t aa_low = 0, aa_high = 0, ab_low = 0, ab_high = 0, bb_low = 0, bb_high = 0;
+    (void)k;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t word = (uint64_t)x[i] & -(uint64_t)mask[i], sign = -(word >> 63);
+        word = (word ^ sign) - sign;
+        uint32_t a = (uint32_t)(word >> 32), b = (uint32_t)word;
+        uint64_t aa = (uint64_t)a * a, ab = (uint64_t)a * b, bb = (uint64_t)b * b;
+        aa_low += (uint32_t)aa;
+        aa_high += aa >> 32;
+        ab_low += (uint32_t)ab;
+        ab_high += ab >> 32;
+        bb_low += (uint32_t)bb;
+        bb_high += bb >> 32;
+    }
+    unsigned __int128 aa = ((unsigned __int128)aa_high << 32) + aa_low;
+    unsigned __int128 ab = ((unsigned __int128)ab_high << 32) + ab_low;
+    unsigned __int128 bb = ((unsigned __int128)bb_high << 32) + bb_low;
+    /* A block's sums are below 2^74: shifted by 33 bits they still fit. */
+    unsigned __int128 rest = bb + (ab << 33), top = aa + (rest >> 64);
+    uint64_t words[3] = {(uint64_t)rest, (uint64_t)top, (uint64_t)(top >> 64)};
+    add_words(out, words, 3);
+}
+
+/* A word, or the greatest of all words if its row is hidden. */
+SCUMBLE_INLINE int64_t unless_hidden(int64_t word, int64_t hidden)
+{
+    return (word | hidden) ^ (hidden & INT64_MIN);
+}
+
+/* As a minimum, which gcc keeps side by side in a vector, or moves conditionally; it makes no jump of it. */
+SCUMBLE_INLINE int64_t lesser(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* out: k words of the least row, k words of the greatest. Word by word: rows that have not the least, or greatest, word
+ * of those not yet hidden are hidden from then on. What `out` holds already competes as one more row. */
+SCUMBLE_INLINE void narrow_extremes(const int64_t *restrict x, size_t k, const uint8_t *restrict mask, size_t n,
+                                    int64_t *restrict out)
+{
+    int64_t low_hidden[PART], high_hidden[PART], low_out = 0, high_out = 0;
+    for (size_t i = 0; i < n; i++)
+        low_hidden[i] = high_hidden[i] = (int64_t)mask[i] - 1;
+    for (size_t w = 0; w < k; w++) {
+        /* The greatest is the complement of the least complement. */
+        int64_t low = unless_hidden(out[w], low_out), high = unless_hidden(~out[k + w], high_out);
+        for (size_t i = 0; i < n; i++) {
+            low = lesser(low, unless_hidden(x[i * k + w], low_hidden[i]));
+            high = lesser(high, unless_hidden(~x[i * k + w], high_hidden[i]));
+        }
+        for (size_t i = 0; w + 1 < k && i < n; i++) {
+            low_hidden[i] |= -(int64_t)(x[i * k + w] != low);
+            high_hidden[i] |= -(int64_t)(x[i * k + w] != ~high);
+        }
+        low_out |= -(int64_t)(out[w] != low);
+        high_out |= -(int64_t)(out[k + w] != ~high);
+        out[w] = low;
+        out[k + w] = ~high;
+    }
+}
+
+SCUMBLE_VECTOR static void add_extremes(const int64_t *x, size_t k, const uint8_t *mask, size_t n, void *out)
+{
+    for (size_t at = 0; at < n; at += PART) {
+        size_t rows = n - at < PART ? n - at : PART;
+        switch (k) {
+        case 1: narrow_extremes(x + at, 1, mask + at, rows, out); break;
+        case 2: narrow_extremes(x + at * 2, 2, mask + at, rows, out); break;
+        default: narrow_extremes(x + at * k, k, mask + at, rows, out);
+        }
+    }
+}
+
+/* Sums of doubles are kept as two doubles: `high` is what plain addition gives, infinities and NaN included, `low` what
+ * it rounds away. LANES sums run side by side, which fixes the order of addition on every machine. The processor may
+ * take longer over subnormal numbers; it shows in no address and no branch. */
+enum { LANES = 16 };
+
+typedef struct {
+    double high[LANES], low[LANES];
+} double_sums;
+
+SCUMBLE_INLINE void two_sum(double *high, double *low, double value)
+{
+    double sum = *high + value, part = sum - *high;
+    *low += (*high - (sum - part)) + (value - part);
+    *high = sum;
+}
+
+/* The word's double, +0.0 outside the mask: the bits are masked, for a product with zero would keep a NaN. */
+SCUMBLE_INLINE double unmask_double(int64_t word, uint8_t mask)
+{
+    union {
+        int64_t word;
+        double value;
+    } both = {(word ^ (-(int64_t)(word < 0) & INT64_MAX)) & -(int64_t)mask};
+    return both.value;
+}
+
+/* x^2 = square + error, exactly, unless it overflows or underflows; Dekker's product, for machines without fma. */
+SCUMBLE_INLINE void two_square(double x, double *square, double *error)
+{
+    double scaled = 134217729.0 * x, head = scaled - (scaled - x), tail = x - head;
+    *square = x * x;
+    *error = ((head * head - *square) + 2 * head * tail) + tail * tail;
+}
+
+SCUMBLE_INLINE void close_sums(const double_sums *sums, double *out)
+{
+    union {
+        double value;
+        uint64_t bits;
+    } high = {out[0]}, low = {out[1]};
+    for (size_t lane = 0; lane < LANES; lane++) {
+        low.value += sums->low[lane];
+        two_sum(&high.value, &low.value, sums->high[lane]);
+    }
+    /* Infinity minus infinity made `low` a NaN, which says nothing: it is dropped where `high` is not finite. */
+    uint64_t exponent = high.bits >> 52 & 0x7ff;
+    low.bits &= -((exponent - 0x7ff) >> 63);
+    out[0] = high.value;
+    out[1] = low.value;
+}
+
+SCUMBLE_VECTOR static void add_doubles(const int64_t *x, size_t k, const uint8_t *mask, size_t n, void *out)
+{
+    double_sums sums = {{0}, {0}};
+    size_t i = 0;
+    (void)k;
+    for (; n - i >= LANES; i += LANES)
+        for (size_t lane = 0; lane < LANES; lane++)
+            two_sum(&sums.high[lane], &sums.low[lane], unmask_double(x[i + lane], mask[i + lane]));
+    for (size_t lane = 0; i + lane < n; lane++)
+        two_sum(&sums.high[lane], &sums.low[lane], unmask_double(x[i + lane], mask[i + lane]));
+    close_sums(&sums, out);
+}
+
+SCUMBLE_VECTOR static void add_double_squares(const int64_t *x, size_t k, const uint8_t *mask, size_t n, void *out)
+{
+    double_sums sums = {{0}, {0}};
+    double square, error;
+    size_t i = 0;
+    (void)k;
+    for (; n - i >= LANES; i += LANES)
+        for (size_t lane = 0; lane < LANES; lane++) {
+            two_square(unmask_double(x[i + lane], mask[i + lane]), &square, &error);
+            two_sum(&sums.high[lane], &sums.low[lane], square);
+            sums.low[lane] += error;
+        }
+    for (size_t lane = 0; i + lane < n; lane++) {
+        two_square(unmask_double(x[i + lane], mask[i + lane]), &square, &error);
+        two_sum(&sums.high[lane], &sums.low[lane], square);
+        sums.low[lane] += error;
+    }
+    close_sums(&sums, out);
+}
+
+/* 128-bit values, least word first; their sum takes 192 bits. */
+SCUMBLE_VECTOR static void add_wide_sum(const int64_t *x, size_t k, const uint8_t *mask, size_t n, void *out)
+{
+    unsigned __int128 low = 0;
+    __int128 high = 0;
+    (void)k;
+    for (size_t i = 0; i < n; i++) {
+        int64_t live = -(int64_t)mask[i];
+        low += (uint64_t)(x[2 * i] & live);
+        high += x[2 * i + 1] & live;
+    }
+    unsigned __int128 top = (unsigned __int128)high + (low >> 64);
+    uint64_t words[3] = {(uint64_t)low, (uint64_t)top, (uint64_t)(top >> 64)};
+    add_words(out, words, 3);
+}
+
+/* The function of each aggregate, and the words of its result, 0 for twice the column's. */
+static const struct {
+    aggregate *run;
+    size_t words;
+} AGGREGATES[] = {
+    [SCUMBLE_COUNT] = {add_count, 1},       [SCUMBLE_SUM] = {add_sum, 2},
+    [SCUMBLE_SQUARES] = {add_squares, 3},   [SCUMBLE_EXTREMES] = {add_extremes, 0},
+    [SCUMBLE_DOUBLES] = {add_doubles, 2},   [SCUMBLE_DOUBLE_SQUARES] = {add_double_squares, 2},
+    [SCUMBLE_WIDE_SUM] = {add_wide_sum, 3},
+};
+
+SCUMBLE_VECTOR static void both_masks(const uint8_t *restrict a, const uint8_t *restrict b, size_t n,
+                                      uint8_t *restrict out)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = a[i] & b[i];
+}
+
+void scumble_aggregate(int what, const int64_t *x, size_t k, const uint8_t *mask, const uint8_t *valid, size_t n,
+                       void *out)
+{
+    uint8_t live[BLOCK];
+    for (size_t at = 0; at < n; at += BLOCK) {
+        size_t rows = n - at < BLOCK ? n - at : BLOCK;
+        if (valid)
+            both_masks(mask + at, valid + at, rows, live);
+        AGGREGATES[what].run(x + at * k, k, valid ? live : mask + at, rows, out);
+    }
+}
+
+/* Group codes in 16 bits, of which a vector holds many: NO_GROUP for rows that are masked or of no group in the batch
+ * [base, base + groups). */
+enum { NO_GROUP = UINT16_MAX };
+
+SCUMBLE_VECTOR static void narrow_codes(const int64_t *restrict codes, const uint8_t *restrict mask, size_t n,
+                                        int64_t base, int64_t groups, uint16_t *restrict out)
+{
+    for (size_t i = 0; i < n; i++) {
+        int64_t here = (int64_t)(codes[i] >= base) & (int64_t)(codes[i] < base + groups) & (int64_t)mask[i];
+        out[i] = (uint16_t)((codes[i] - base) | (here - 1));
+    }
+}
+
+SCUMBLE_VECTOR static void mask_group(const uint16_t *restrict codes, size_t n, uint16_t group, uint8_t *restrict out)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = (uint8_t)(codes[i] == group);
+}
+
+void scumble_aggregate_groups(int what, const int64_t *x, size_t k, const int64_t *codes, size_t groups,
+                              const uint8_t *mask, const uint8_t *valid, size_t n, void *out)
+{
+    size_t words = AGGREGATES[what].words ? AGGREGATES[what].words : 2 * k;
+    uint8_t live[BLOCK], of_group[BLOCK];
+    uint16_t narrow[BLOCK];
+    for (size_t at = 0; at < n; at += BLOCK) {
+        size_t rows = n - at < BLOCK ? n - at : BLOCK;
+        if (valid)
+            both_masks(mask + at, valid + at, rows, live);
+        for (size_t base = 0; base < groups; base += NO_GROUP) {
+            size_t batch = groups - base < NO_GROUP ? groups - base : NO_GROUP;
+            narrow_codes(codes + at, valid ? live : mask + at, rows, (int64_t)base, (int64_t)batch, narrow);
+            for (size_t group = 0; group < batch; group++) {
+                mask_group(narrow, rows, (uint16_t)group, of_group);
+                AGGREGATES[what].run(x + at * k, k, of_group, rows, (int64_t *)out + (base + group) * words);
+            }
+        }
+    }
+}
