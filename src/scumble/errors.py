@@ -10,28 +10,52 @@
     │   ├── BudgetUsed         a budget that already paid for a release
     │   └── LedgerBusy         another process holds the ledger
     ├── NotFitted              a lookup before `fit`
-    └── FileError              an index or ledger file that cannot be read
-        ├── Corrupt            truncated, altered, or no such file format at all
-        └── NewerVersion       written by a later Scumble
+    ├── FileError              an index, ledger or database file that cannot be read or written
+    │   ├── Corrupt            truncated, altered, or no such file format at all
+    │   └── NewerVersion       written by a later Scumble
+    ├── DatabaseError          a database that cannot do what was asked
+    │   ├── NotFound           no such database, table or column
+    │   ├── Exists             there is one already
+    │   ├── Busy               another process is writing
+    │   ├── Stale              the table changed under a prepared statement or a slow reader
+    │   └── BadRows            rows that cannot be loaded, and which
+    ├── KeyRefused             no key file, a wrong passphrase, or a key of another database
+    ├── Tampered               what came back from the provider is not what was stored
+    └── QueryError             SQL that cannot be answered
+        ├── BadQuery           not SQL, or names what is not there
+        ├── UnsupportedQuery   SQL that Scumble refuses rather than answer wrongly
+        └── Overflow           a sum or product beyond 128 bits
 
 An error is a plain sentence; what the reader can do about it is in `hint`. No key, count or other value from the
 data ever enters either.
 """
 
 __all__ = [
+    "BadQuery",
+    "BadRows",
     "BudgetError",
     "BudgetUsed",
+    "Busy",
     "Corrupt",
+    "DatabaseError",
     "DomainError",
+    "Exists",
     "FileError",
     "InvalidKeys",
     "InvalidParameter",
+    "KeyRefused",
     "LedgerBusy",
     "NewerVersion",
     "NotFitted",
+    "NotFound",
     "OutOfDomain",
     "Overdraft",
+    "Overflow",
+    "QueryError",
     "ScumbleError",
+    "Stale",
+    "Tampered",
+    "UnsupportedQuery",
 ]
 
 
@@ -93,3 +117,60 @@ class Corrupt(FileError):
 
 class NewerVersion(FileError):
     """A file written by a later version of Scumble."""
+
+
+class DatabaseError(ScumbleError):
+    """A database that cannot do what was asked."""
+
+
+class NotFound(DatabaseError):
+    """No such database, table or column."""
+
+
+class Exists(DatabaseError):
+    """There is one already."""
+
+
+class Busy(DatabaseError):
+    """Another process is writing to the database."""
+
+
+class Stale(DatabaseError):
+    """The table changed since the request was planned: plan again."""
+
+
+class BadRows(DatabaseError):
+    """Rows that cannot be loaded; the message says which, and never what is in them."""
+
+
+class KeyRefused(ScumbleError):
+    """No key file, a wrong passphrase, or the key of another database."""
+
+
+class Tampered(ScumbleError):
+    """What came back from the provider is not what was stored: altered, swapped, truncated or out of date.
+
+    It never says more: which check failed would only help whoever is trying.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the database was tampered with, damaged or rolled back",
+            hint="restore the folder from a backup; `scumble check` looks at every page",
+        )
+
+
+class QueryError(ScumbleError):
+    """SQL that cannot be answered."""
+
+
+class BadQuery(QueryError):
+    """Not SQL, or SQL that names what is not there."""
+
+
+class UnsupportedQuery(QueryError):
+    """SQL that Scumble refuses rather than answer wrongly."""
+
+
+class Overflow(QueryError):
+    """A sum or a product beyond 128 bits."""

@@ -1,0 +1,84 @@
+"""The interfaces between the three: what the enclave asks of the provider, the provider of it, the owner of both.
+
+Whatever comes back from the provider is untrusted until a key has vouched for it. None of them takes or gives a secret
+in the clear.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+__all__ = ["Enclave", "RunShape", "Service", "Storage"]
+
+RunShape = Sequence[tuple[int, int]]
+"""For every column of a run, (pages, bytes of a sealed page)."""
+
+
+class Storage(Protocol):
+    """The provider as the enclave sees it. Every call is in the transcript."""
+
+    def head(self) -> bytes:
+        """The current manifest, whole."""
+
+    def manifest(self, version: int) -> bytes:
+        """An earlier one; NotFound if it is not there."""
+
+    def tags(self, run: str, column: int) -> bytes:
+        """The tags of a column's pages, 16 bytes each."""
+
+    def read(self, run: str, column: int, first_page: int, pages: int, into: memoryview) -> None:
+        """Fill `into` with sealed pages, one after the other; Tampered if the file does not have them."""
+
+    def create_run(self, run: str, shape: RunShape) -> None:
+        """Make room for a new run."""
+
+    def write(self, run: str, column: int, first_page: int, pages: bytes | memoryview) -> None:
+        """Write sealed pages of a new run."""
+
+    def finish_run(self, run: str, tags: Sequence[bytes]) -> None:
+        """Write the tags of every column, and make the run durable."""
+
+    def commit(self, version: int, manifest: bytes) -> None:
+        """Make `manifest` the head, atomically; Busy if `version` is not the one after the head's."""
+
+    def write_scratch(self, name: str, sealed: bytes | memoryview) -> None:
+        """Keep something for the time of a load."""
+
+    def read_scratch(self, name: str) -> bytes:
+        """Give it back."""
+
+    def drop_scratch(self) -> None:
+        """Forget all of it."""
+
+
+class Enclave(Protocol):
+    """The enclave as the provider sees it: a key, and opaque bytes in and out."""
+
+    @property
+    def public_key(self) -> bytes:
+        """The key that owners seal their greeting to."""
+
+    def greet(self, sealed: bytes) -> tuple[int, bytes]:
+        """Open a session: its number, and a sealed answer."""
+
+    def request(self, session: int, sealed: bytes | memoryview) -> bytes:
+        """Answer one sealed request with one sealed answer."""
+
+    def leave(self, session: int) -> None:
+        """Forget a session and its keys."""
+
+
+class Service(Enclave, Protocol):
+    """The provider as the owner sees it: the way to the enclave, and the right to write, which one at a time has."""
+
+    def writer(self, busy_seconds: float = 5) -> AbstractContextManager[None]:
+        """Hold the database for writing; Busy if another does not let go of it in time."""
+
+    def stamp(self) -> object:
+        """Something that changes with every commit: a quick hint that there is a newer version, and no more."""
+
+    def drop_unreferenced(self) -> int:
+        """Delete the runs that no table has any more, and say how many they were."""
+
+    def close(self) -> None:
+        """Let go of everything."""

@@ -1,0 +1,76 @@
+"""A batch: some consecutive pages of a run; its columns are opened as they are asked for, and only once. SECRET."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scumble.boundary.plan import Expression
+from scumble.enclave import kernels
+from scumble.enclave.pages import FetchedColumn, RunReader
+from scumble.enclave.predicates import Evaluate
+
+__all__ = ["Batch"]
+
+Words = NDArray[np.int64]
+Mask = NDArray[np.uint8]
+
+
+class Batch:
+    """SECRET: the rows of some pages, and which of them match."""
+
+    def __init__(
+        self, reader: RunReader, first_page: int, pages: int, predicate: Evaluate, bounds: Words, real_rows: int
+    ) -> None:
+        self._reader, self._first_page, self._pages = reader, first_page, pages
+        self._columns: dict[int, FetchedColumn] = {}
+        self._wide: dict[Expression, Words] = {}
+        self.rows = pages * reader.run.page_rows
+        self.overflow = np.zeros(1, np.uint8)
+        self.mask = kernels.mask_rows(first_page * reader.run.page_rows, self.rows, real_rows)
+        self.mask &= predicate(self.column, bounds, self.rows)
+
+    def column(self, place: int) -> FetchedColumn:
+        """A column's rows."""
+        column = self._columns.get(place)
+        if column is None:
+            column = self._columns[place] = self._reader.fetch(place, self._first_page, self._pages)
+        return column
+
+    def valid(self, columns: frozenset[int]) -> Mask | None:
+        """1 where none of the columns is null; None if none of them is nullable."""
+        if not columns:
+            return None
+        given = [valid for place in sorted(columns) if (valid := self.column(place).valid) is not None]
+        if not given:
+            return None
+        first, *others = given
+        for other in others:
+            first = first & other
+        return first
+
+    def codes(self, columns: tuple[int, ...], sizes: tuple[int, ...]) -> Words:
+        """The group of every row: the columns' codes as digits, of which null is the greatest."""
+        combined: Words = np.zeros(self.rows, np.int64)
+        for place, size in zip(columns, sizes, strict=True):
+            fetched = self.column(place)
+            code = fetched.words
+            if fetched.valid is not None:
+                code = code * fetched.valid + (size - 1) * (1 - fetched.valid.astype(np.int64))
+            combined = combined * size + code
+        return combined
+
+    def wide(self, expression: Expression) -> Words:
+        """An expression's value for every row, in 128 bits; rows that match and overflow set `overflow`."""
+        known = self._wide.get(expression)
+        if known is None:
+            known = self._wide[expression] = self._evaluate(expression)
+        return known
+
+    def _evaluate(self, expression: Expression) -> Words:
+        match expression:
+            case ("column", place):
+                return kernels.wide_load(self.column(place).words)
+            case ("constant", value):
+                return kernels.wide_fill(value, self.rows)
+        operator, left, right = expression
+        kernel = {"+": kernels.wide_add, "-": kernels.wide_subtract, "*": kernels.wide_multiply}[operator]
+        return kernel(self.wide(left), self.wide(right), self.mask, self.overflow)

@@ -1,0 +1,103 @@
+"""Manifests: the catalog of a version and the secrets that go with it, sealed; and the chain of the versions.
+
+The catalog is public, the number of real rows in each run is SECRET. A manifest is sealed under the data key with the
+catalog as associated data, so nobody else can make one; each names the hash of the one before it. An owner who
+remembers one hash can therefore tell a later version from a forged or an earlier one.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidTag
+
+from scumble.boundary.catalog import Catalog
+from scumble.boundary.manifest import pack, unpack
+from scumble.boundary.storage import Storage
+from scumble.enclave.keys import NONCE_BYTES, DataKeys
+from scumble.errors import NotFound, Tampered
+
+__all__ = ["Manifest", "check_chain", "manifest_hash", "open_head", "open_manifest", "seal_manifest"]
+
+NO_PREVIOUS = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Manifest:
+    """A version: its public catalog, its hash, and SECRET, how many rows of each run are real."""
+
+    catalog: Catalog
+    hash: str
+    real_rows: dict[str, int]
+
+    def __repr__(self) -> str:
+        return f"Manifest(version={self.catalog.version}, real_rows=<secret>)"
+
+
+def manifest_hash(manifest: bytes) -> str:
+    """What the next manifest, and the owner, remember of this one."""
+    return hashlib.sha256(manifest).hexdigest()
+
+
+def seal_manifest(keys: DataKeys, catalog: Catalog, real_rows: dict[str, int]) -> bytes:
+    """The manifest's bytes. How long the secret part is depends on the number of runs only."""
+    public = json.dumps(catalog.to_json(), separators=(",", ":")).encode()
+    secret = b"".join(bytes.fromhex(run) + rows.to_bytes(8, "little") for run, rows in sorted(real_rows.items()))
+    nonce = os.urandom(NONCE_BYTES)
+    return pack(public, nonce + keys.manifest.encrypt(nonce, secret, public))
+
+
+def open_manifest(keys: DataKeys, manifest: bytes) -> Manifest:
+    """The inverse, or Tampered."""
+    public, sealed = unpack(manifest)
+    try:
+        secret = keys.manifest.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], public)
+    except (InvalidTag, ValueError):
+        raise Tampered from None
+    rows = {
+        secret[at : at + 16].hex(): int.from_bytes(secret[at + 16 : at + 24], "little")
+        for at in range(0, len(secret), 24)
+    }
+    return Manifest(Catalog.from_json(json.loads(public)), manifest_hash(manifest), rows)
+
+
+def open_head(storage: Storage, keys: DataKeys, database: str, anchor: tuple[int, str] | None) -> Manifest:
+    """The current version, which has to be the anchored one or a later one that descends from it; else Tampered."""
+    try:
+        head = open_manifest(keys, storage.head())
+        if head.catalog.database != database:
+            raise Tampered
+        if anchor is not None:
+            _check_descent(storage, head, anchor)
+    except NotFound:
+        raise Tampered from None
+    return head
+
+
+def check_chain(storage: Storage, catalog: Catalog) -> None:
+    """Walk back to the first version, or Tampered."""
+    for _ in _ancestors(storage, catalog, 1):
+        pass
+
+
+def _check_descent(storage: Storage, head: Manifest, anchor: tuple[int, str]) -> None:
+    if [(head.catalog.version, head.hash), *_ancestors(storage, head.catalog, anchor[0])][-1] != anchor:
+        raise Tampered
+
+
+def _ancestors(storage: Storage, catalog: Catalog, until: int) -> Iterator[tuple[int, str]]:
+    """The versions before a catalog's and their hashes, back to `until`.
+
+    By hashes alone: whoever is vouched for by a hash needs no key, not even one that was replaced since.
+    """
+    while catalog.version > until:
+        try:
+            earlier = storage.manifest(catalog.version - 1)
+        except NotFound:
+            raise Tampered from None
+        if manifest_hash(earlier) != catalog.previous:
+            raise Tampered
+        yield catalog.version - 1, catalog.previous
+        catalog = Catalog.from_json(json.loads(unpack(earlier)[0]))

@@ -1,0 +1,164 @@
+"""Pages: columns of words come in, sealed pages and their tags go out to the provider; and back again.
+
+Plaintext pages are SECRET. A page holds the values of some rows of one column, narrowed to the width of its type, then,
+if the column is nullable, a byte for each row that is 1 where there is a value. Its nonce is (column, page), its
+associated data says whose it is, and its tag has to be the one that the manifest vouches for: a page that was altered,
+swapped, truncated or taken from elsewhere is Tampered.
+"""
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from numpy.typing import NDArray
+
+from scumble.boundary.catalog import TAG_BYTES, Run, Table
+from scumble.boundary.storage import Storage
+from scumble.enclave.keys import DataKeys
+from scumble.errors import Tampered
+from scumble.schema import Column
+
+__all__ = ["FetchedColumn", "RunReader", "RunWriter"]
+
+_CACHED_ADDRESSES = 1 << 16
+
+Words = NDArray[np.int64]
+Mask = NDArray[np.uint8]
+Values = NDArray[Any]
+
+
+@dataclass(slots=True)
+class FetchedColumn:
+    """SECRET: some consecutive rows of one column, as they lie in pages, and which of them are not null."""
+
+    values: Values
+    valid: Mask | None
+
+    @property
+    def words(self) -> Words:
+        """The values as int64 words."""
+        return self.values if self.values.dtype == np.int64 else self.values.astype(np.int64)
+
+
+class _Sealing:
+    """What the pages of a run share: the cipher, and each page's nonce and associated data."""
+
+    def __init__(self, keys: DataKeys, table: Table, run: str, pages: int, page_rows: int) -> None:
+        self.columns = table.schema.columns
+        self.page_rows = page_rows
+        self.cipher = keys.run(run)
+        self._prefix = b"scumble page v1" + bytes.fromhex(table.id) + bytes.fromhex(run) + struct.pack("<q", pages)
+        self.address = lru_cache(_CACHED_ADDRESSES)(self._address)
+
+    def _address(self, column: int, page: int) -> tuple[bytes, bytes]:
+        place = struct.pack("<iq", column, page)
+        return place, self._prefix + place
+
+    def page_bytes(self, column: int) -> int:
+        """How many bytes a page has before it is sealed."""
+        return self.page_rows * self.columns[column].page_row_bytes
+
+
+class RunWriter:
+    """Seals the pages of a new run, any pages of any column at a time."""
+
+    def __init__(self, storage: Storage, keys: DataKeys, table: Table, run: str, pages: int, page_rows: int) -> None:
+        self._storage, self._run = storage, run
+        self._sealing = _Sealing(keys, table, run, pages, page_rows)
+        sizes = [self._sealing.page_bytes(column) for column in range(len(table.schema))]
+        self._tags = [bytearray(pages * TAG_BYTES) for _ in sizes]
+        storage.create_run(run, [(pages, size + TAG_BYTES) for size in sizes])
+
+    def write(self, column: int, first_page: int, words: Words, valid: Mask | None) -> None:
+        """Seal and store whole pages; `words` has a multiple of page_rows rows."""
+        self.write_pages(column, first_page, _page_form(self._sealing, column, words, valid))
+
+    def write_pages(self, column: int, first_page: int, plain: NDArray[np.uint8]) -> None:
+        """Seal and store pages that have their form already: one row of bytes for each."""
+        size = plain.shape[1]
+        slot = size + TAG_BYTES
+        sealed = bytearray(len(plain) * slot)
+        view, tags = memoryview(sealed), self._tags[column]
+        for place, page in enumerate(range(first_page, first_page + len(plain))):
+            nonce, associated = self._sealing.address(column, page)
+            out = view[place * slot : (place + 1) * slot]
+            self._sealing.cipher.encrypt_into(nonce, plain[place].data, associated, out)
+            tags[page * TAG_BYTES : (page + 1) * TAG_BYTES] = out[size:]
+        self._storage.write(self._run, column, first_page, view)
+
+    def finish(self) -> tuple[str, ...]:
+        """Make the run durable; return the hash of each column's tags, for the manifest."""
+        self._storage.finish_run(self._run, [bytes(tags) for tags in self._tags])
+        return tuple(hashlib.sha256(tags).hexdigest() for tags in self._tags)
+
+
+class RunReader:
+    """Reads and opens pages of a run that the manifest names."""
+
+    def __init__(self, storage: Storage, keys: DataKeys, table: Table, run: Run) -> None:
+        self._storage, self.run = storage, run
+        self._sealing = _Sealing(keys, table, run.id, run.pages, run.page_rows)
+        self._tags: dict[int, list[bytes]] = {}
+        self._sealed = bytearray()  # reused: a session does one thing at a time
+
+    def fetch(self, column: int, first_page: int, pages: int) -> FetchedColumn:
+        """The rows of some pages of a column."""
+        plain = self.open_pages(column, first_page, pages)
+        kind: Column = self._sealing.columns[column]
+        return _column_form(kind, self._sealing.page_rows, plain, pages)
+
+    def open_pages(self, column: int, first_page: int, pages: int) -> NDArray[np.uint8]:
+        """Pages one after the other, opened but in their form."""
+        sealing, size = self._sealing, self._sealing.page_bytes(column)
+        slot, tags = size + TAG_BYTES, self._tags.get(column) or self._load_tags(column)
+        if not 0 <= first_page <= first_page + pages <= self.run.pages:
+            raise Tampered
+        if len(self._sealed) < pages * slot:
+            self._sealed = bytearray(pages * slot)
+        sealed, plain = self._sealed, np.empty(pages * size, np.uint8)
+        source, target = memoryview(sealed), plain.data
+        self._storage.read(self.run.id, column, first_page, pages, source[: pages * slot])
+        open_into, address = sealing.cipher.decrypt_into, sealing.address
+        at = to = 0
+        try:
+            for page in range(first_page, first_page + pages):
+                nonce, associated = address(column, page)
+                end = at + slot
+                if sealed[end - TAG_BYTES : end] != tags[page]:
+                    raise Tampered
+                open_into(nonce, source[at:end], associated, target[to : to + size])
+                at, to = end, to + size
+        except InvalidTag:
+            raise Tampered from None
+        return plain
+
+    def _load_tags(self, column: int) -> list[bytes]:
+        tags = self._storage.tags(self.run.id, column)
+        if hashlib.sha256(tags).hexdigest() != self.run.tag_hashes[column] or len(tags) != self.run.pages * TAG_BYTES:
+            raise Tampered
+        self._tags[column] = [tags[at : at + TAG_BYTES] for at in range(0, len(tags), TAG_BYTES)]
+        return self._tags[column]
+
+
+def _page_form(sealing: _Sealing, column: int, words: Words, valid: Mask | None) -> NDArray[np.uint8]:
+    kind, rows = sealing.columns[column], sealing.page_rows
+    pages = len(words) // rows
+    narrow = words if kind.type.width_bytes >= 8 else words.astype(f"<i{kind.type.width_bytes}")
+    values = np.ascontiguousarray(narrow).reshape(pages, -1).view(np.uint8)
+    return values if valid is None else np.concatenate([values, valid.reshape(pages, rows)], axis=1)
+
+
+def _column_form(column: Column, page_rows: int, raw: NDArray[np.uint8], pages: int) -> FetchedColumn:
+    kind = column.type
+    valid: Mask | None = None
+    if column.nullable:
+        by_page = raw.reshape(pages, -1)
+        value_bytes = page_rows * kind.width_bytes
+        valid = np.ascontiguousarray(by_page[:, value_bytes:]).reshape(-1)
+        raw = np.ascontiguousarray(by_page[:, :value_bytes]).reshape(-1)
+    values: Values = raw.view(np.int64 if kind.width_bytes >= 8 else f"<i{kind.width_bytes}")
+    return FetchedColumn(values if kind.words == 1 else values.reshape(-1, kind.words), valid)

@@ -1,0 +1,101 @@
+"""Rows of a load, sorted obliviously, in bounded memory: batches of rows come in, sorted chunks go out.
+
+Rows are SECRET, how many there are (dummies included) is public. Rows that fit one chunk never leave the enclave; more
+go to the provider's scratch space in sealed chunks, and are sorted there by Batcher's network, in which merging two
+sorted chunks and splitting them again takes the place of comparing two numbers. Which chunks meet when depends on their
+number only.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scumble.boundary.storage import Storage
+from scumble.enclave import kernels
+from scumble.enclave.keys import Scratch
+
+__all__ = ["Rows"]
+
+Words = NDArray[np.int64]
+
+
+class Rows:
+    """SECRET: rows of `words` words each, in chunks of `chunk_rows`; only the last chunk may be shorter."""
+
+    def __init__(self, storage: Storage, words: int, chunk_rows: int) -> None:
+        self._storage, self._scratch = storage, Scratch()
+        self._words, self._chunk_rows = words, chunk_rows
+        self._filling = np.empty((chunk_rows, words), np.int64)
+        self._filled = 0
+        self._lengths: list[int] = []
+
+    def __len__(self) -> int:
+        return sum(self._lengths) + self._filled
+
+    def append(self, batch: Words) -> None:
+        """Add rows; what fills a chunk is sealed and put away."""
+        at = 0
+        while at < len(batch):
+            if self._filled == self._chunk_rows:
+                self._store(len(self._lengths), self._filling)
+                self._lengths.append(self._filled)
+                self._filled = 0
+            take = min(len(batch) - at, self._chunk_rows - self._filled)
+            self._filling[self._filled : self._filled + take] = batch[at : at + take]
+            self._filled += take
+            at += take
+
+    def sort(self, key_word: int) -> None:
+        """Sort all rows by one of their words. May be called again with another."""
+        if not self._lengths:
+            kernels.sort_rows(self._filling[: self._filled], key_word)
+            return
+        if self._filled:
+            self._store(len(self._lengths), self._filling[: self._filled])
+            self._lengths.append(self._filled)
+            self._filled = 0
+        self._filling = np.empty((0, self._words), np.int64)
+        for place in range(len(self._lengths)):
+            chunk = self._load(place)
+            kernels.sort_rows(chunk, key_word)
+            self._store(place, chunk)
+        for low, high in _network(len(self._lengths)):
+            both = np.concatenate([self._load(low), self._load(high)])
+            kernels.merge_rows(both, self._lengths[low], key_word)
+            self._store(low, both[: self._lengths[low]])
+            self._store(high, both[self._lengths[low] :])
+
+    def chunks(self) -> Iterator[Words]:
+        """The rows in order, one chunk after the other."""
+        if not self._lengths:
+            yield self._filling[: self._filled]
+        for place in range(len(self._lengths)):
+            yield self._load(place)
+
+    def _store(self, place: int, chunk: Words) -> None:
+        name = f"chunk-{place}"
+        self._storage.write_scratch(name, self._scratch.seal(name, chunk.reshape(-1).view(np.uint8).data))
+
+    def _load(self, place: int) -> Words:
+        name = f"chunk-{place}"
+        opened = bytearray(self._scratch.open(name, self._storage.read_scratch(name)))
+        return np.frombuffer(opened, np.int64).reshape(-1, self._words)
+
+
+def _network(count: int) -> Iterator[tuple[int, int]]:
+    """Batcher's odd-even merge sort of `count` things: the pairs to put in order, in sequence.
+
+    It is the network of the next power of two without the pairs that reach beyond: what would lie there is greater than
+    everything and never moves.
+    """
+    half = 1
+    while half < count:
+        step = half
+        while step:
+            for base in range(step % half, count - step, 2 * step):
+                for low in range(base, min(base + step, count - step)):
+                    if low // (2 * half) == (low + step) // (2 * half):
+                        yield low, low + step
+            step //= 2
+        half *= 2

@@ -1,0 +1,91 @@
+"""Databases for these tests: manifests with made-up tables, and runs full of bytes that stand for sealed pages."""
+
+import json
+import random
+from hashlib import sha256
+from pathlib import Path
+
+from scumble.boundary.catalog import Catalog, Run, Table
+from scumble.boundary.manifest import pack
+from scumble.errors import NotFound
+from scumble.provider.store import FileStore
+from scumble.schema import Column, ColumnType, Kind, Schema
+
+PAGE_ROWS = 16
+SCHEMA = Schema(
+    (
+        Column("amount", ColumnType(Kind.INTEGER, "bigint"), False),
+        Column("day", ColumnType(Kind.DATE, "date"), True),
+        Column("flag", ColumnType(Kind.BOOLEAN, "boolean"), False),
+    )
+)
+SLOT_BYTES = (16 * 8 + 16, 16 * 5 + 16, 16 * 1 + 16)
+
+
+def manifest(version: int, runs: dict[str, int], previous: bytes = b"") -> bytes:
+    """A manifest of one table with these runs, each of so many pages."""
+    made = tuple(Run(run, "b", None, pages * PAGE_ROWS - 3, PAGE_ROWS, None, ()) for run, pages in runs.items())
+    catalog = Catalog("d0", version, sha256(previous).hexdigest(), (Table("t0", "t", SCHEMA, made),))
+    return pack(json.dumps(catalog.to_json()).encode(), b"sealed" * 20)
+
+
+def shape(pages: int) -> list[tuple[int, int]]:
+    return [(pages, slot_bytes) for slot_bytes in SLOT_BYTES]
+
+
+def pages_of(run: str, column: int, pages: int) -> bytes:
+    """What stands for the sealed pages of a column: the same at every call."""
+    return random.Random(f"{run} {column}").randbytes(pages * SLOT_BYTES[column])  # noqa: S311
+
+
+def tags_of(run: str, pages: int) -> list[bytes]:
+    return [random.Random(f"tags {run} {column}").randbytes(16 * pages) for column in range(3)]  # noqa: S311
+
+
+def write_run(store: FileStore, run: str, pages: int) -> None:
+    store.create_run(run, shape(pages))
+    for column in range(3):
+        content = pages_of(run, column, pages)
+        half = pages // 2
+        store.write(run, column, half, memoryview(content)[half * SLOT_BYTES[column] :])
+        store.write(run, column, 0, content[: half * SLOT_BYTES[column]])
+    store.finish_run(run, tags_of(run, pages))
+
+
+def load(store: FileStore, version: int, runs: dict[str, int], new: str) -> None:
+    """One whole load, as an enclave would do it: `new` is made and committed together with the other runs."""
+    with store.writer(busy_seconds=1):
+        store.write_scratch("sort-1", b"s" * 100)
+        assert store.read_scratch("sort-1") == b"s" * 100
+        write_run(store, new, runs[new])
+        try:
+            previous = store.head()
+        except NotFound:
+            previous = b""
+        store.commit(version, manifest(version, runs, previous))
+
+
+def database(folder: Path, *runs: tuple[str, int]) -> FileStore:
+    """A database in which every run came with its own version."""
+    store = FileStore.create(folder, "d0")
+    for version in range(1, len(runs) + 1):
+        load(store, version, dict(runs[:version]), runs[version - 1][0])
+    return store
+
+
+def read(store: FileStore, run: str, column: int, first: int, pages: int) -> bytes:
+    into = bytearray(pages * SLOT_BYTES[column])
+    store.read(run, column, first, pages, memoryview(into))
+    return bytes(into)
+
+
+def check_run(store: FileStore, run: str, pages: int) -> None:
+    for column in range(3):
+        assert read(store, run, column, 0, pages) == pages_of(run, column, pages)
+        assert store.tags(run, column) == tags_of(run, pages)[column]
+
+
+def files(folder: Path) -> set[str]:
+    """The names of all files of a database that a load can leave."""
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    return {name for name in found if name not in ("lock", "database.json") and not name.startswith("transcript.log")}

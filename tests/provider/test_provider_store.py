@@ -1,0 +1,468 @@
+"""The file store: what comes back is what was stored, for every reader and every version, or it is refused."""
+
+import json
+import os
+import resource
+import shutil
+import stat
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from provider_databases import (
+    SLOT_BYTES,
+    check_run,
+    database,
+    files,
+    load,
+    manifest,
+    pages_of,
+    read,
+    shape,
+    tags_of,
+    write_run,
+)
+
+from scumble.boundary.storage import Storage
+from scumble.errors import (
+    Busy,
+    Exists,
+    FileError,
+    InvalidParameter,
+    NewerVersion,
+    NotFound,
+    ScumbleError,
+    Stale,
+    Tampered,
+)
+from scumble.provider.runs import MOST_OPEN
+from scumble.provider.store import FileStore
+
+
+def test_a_store_is_a_storage(tmp_path: Path) -> None:
+    storage: Storage = database(tmp_path / "db", ("ab", 5))
+    assert storage.head() == storage.manifest(1)
+
+
+def test_what_was_stored_comes_back(tmp_path: Path) -> None:
+    made = database(tmp_path / "db", ("ab", 5), ("cd", 1), ("ef-1", 12))
+    for store in (made, FileStore(tmp_path / "db")):
+        for run, pages in (("ab", 5), ("cd", 1), ("ef-1", 12)):
+            check_run(store, run, pages)
+        assert read(store, "ef-1", 1, 3, 4) == pages_of("ef-1", 1, 12)[3 * SLOT_BYTES[1] : 7 * SLOT_BYTES[1]]
+        assert read(store, "ef-1", 1, 12, 0) == b""
+        assert store.database == "d0"
+        first, second = manifest(1, {"ab": 5}), store.manifest(2)
+        assert store.manifest(1) == first
+        assert store.manifest(3) == store.head() == manifest(3, {"ab": 5, "cd": 1, "ef-1": 12}, second)
+        for missing in (0, 4, -1):
+            with pytest.raises(NotFound):
+                store.manifest(missing)
+
+
+def test_the_layout_is_the_documented_one(tmp_path: Path) -> None:
+    database(tmp_path, ("ab", 3))
+    assert json.loads((tmp_path / "database.json").read_text()) == {"format": 1, "database": "d0"}
+    name = (tmp_path / "HEAD").read_text()
+    assert name.startswith("00000001-")
+    assert name.endswith(".manifest\n")
+    assert (tmp_path / "manifests" / name.strip()).read_bytes() == manifest(1, {"ab": 3})
+    assert (tmp_path / "runs" / "ab.pages").read_bytes() == b"".join(pages_of("ab", c, 3) for c in range(3))
+    assert (tmp_path / "runs" / "ab.tags").read_bytes() == b"".join(tags_of("ab", 3))
+    assert files(tmp_path) == {"HEAD", f"manifests/{name.strip()}", "runs/ab.pages", "runs/ab.tags"}
+
+
+def test_a_new_database_has_no_head(tmp_path: Path) -> None:
+    store = FileStore.create(tmp_path / "db", "0a")
+    with pytest.raises(NotFound):
+        store.head()
+    with pytest.raises(NotFound):
+        store.manifest(1)
+    with pytest.raises(Exists):
+        FileStore.create(tmp_path / "db", "0b")
+    assert FileStore(tmp_path / "db").database == "0a"
+
+
+def test_no_database(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for folder in (tmp_path, tmp_path / "nothing", tmp_path / "file", tmp_path / "file" / "db"):
+        with pytest.raises(NotFound):
+            FileStore(folder)
+    for folder in (tmp_path / "file", tmp_path / "no" / "parent"):
+        with pytest.raises(FileError):
+            FileStore.create(folder, "0a")
+    with pytest.raises(InvalidParameter):
+        FileStore("zero\0byte")
+    with pytest.raises(InvalidParameter):
+        FileStore.create(tmp_path / "db", "../x")
+
+
+def test_a_later_format_is_told_apart_from_a_damaged_one(tmp_path: Path) -> None:
+    database(tmp_path)
+    (tmp_path / "database.json").write_text('{"format": 2, "id": "whatever comes then", "database": null}')
+    with pytest.raises(NewerVersion):
+        FileStore(tmp_path)
+    for content in (
+        "",
+        "{",
+        "[]",
+        "1",
+        '{"format": true, "database": "a"}',
+        '{"format": 1, "database": "A/"}',
+        "[" * 990,
+    ):
+        (tmp_path / "database.json").write_text(content)
+        with pytest.raises(Tampered):
+            FileStore(tmp_path)
+
+
+BAD_NAMES = ["", "../HEAD", "a/b", "/etc/passwd", ".", "..", "a.b", "A", "a\0", "a\n", "ä", "-a", "a" * 101]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_a_name_never_leaves_its_folder(tmp_path: Path, name: str) -> None:
+    store = database(tmp_path / "db", ("ab", 2))
+    before = files(tmp_path)
+    with store.writer():
+        for use in (
+            lambda: store.create_run(name, shape(1)),
+            lambda: store.write(name, 0, 0, b""),
+            lambda: store.finish_run(name, tags_of("ab", 1)),
+            lambda: store.read(name, 0, 0, 0, memoryview(b"")),
+            lambda: store.tags(name, 0),
+            lambda: store.write_scratch(name, b"x"),
+            lambda: store.read_scratch(name),
+        ):
+            with pytest.raises((InvalidParameter, Tampered)):
+                use()
+        with pytest.raises(Tampered):
+            store.commit(2, manifest(2, {name: 1}))
+    assert files(tmp_path) == before
+
+
+def test_pages_that_are_not_there(tmp_path: Path) -> None:
+    store = database(tmp_path, ("ab", 4))
+    for column, first, pages in ((3, 0, 1), (-1, 0, 1), (0, 4, 1), (0, 3, 2), (0, -1, 1), (0, 2, -1), (0, 2**70, 1)):
+        with pytest.raises(Tampered):
+            store.read("ab", column, first, pages, memoryview(bytearray(max(pages, 0) * SLOT_BYTES[0])))
+    with pytest.raises(Tampered):
+        store.read("ab", 0, 0, 1, memoryview(bytearray(SLOT_BYTES[0] - 1)))
+    with pytest.raises(Tampered):
+        store.read("cd", 0, 0, 1, memoryview(bytearray(SLOT_BYTES[0])))
+    for column in (-1, 3):
+        with pytest.raises(Tampered):
+            store.tags("ab", column)
+
+
+def test_a_run_takes_what_its_shape_has_room_for(tmp_path: Path) -> None:
+    store = FileStore.create(tmp_path / "db", "0a")
+    with store.writer():
+        store.create_run("ab", shape(2))
+        slot = bytes(SLOT_BYTES[0])
+        for column, first, pages in (
+            (3, 0, slot),
+            (-1, 0, slot),
+            (0, 2, slot),
+            (0, 1, slot * 2),
+            (0, -1, slot),
+            (0, 0, b"x"),
+        ):
+            with pytest.raises(InvalidParameter):
+                store.write("ab", column, first, pages)
+        for tags in ([], tags_of("ab", 2)[:2], [*tags_of("ab", 2), b""], tags_of("ab", 3)):
+            with pytest.raises(InvalidParameter):
+                store.finish_run("ab", tags)
+        with pytest.raises(InvalidParameter):
+            store.commit(1, manifest(1, {"ab": 2}))  # it is not finished
+        with pytest.raises(Exists):
+            store.create_run("ab", shape(2))
+        store.finish_run("ab", tags_of("ab", 2))
+        with pytest.raises(InvalidParameter):
+            store.write("ab", 0, 0, slot)
+        with pytest.raises(InvalidParameter):
+            store.finish_run("ab", tags_of("ab", 2))
+        assert store.tags("ab", 1) == tags_of("ab", 2)[1]
+        for other in (manifest(1, {"ab": 3}), manifest(1, {"ab": 2, "cd": 1}), manifest(2, {"ab": 2})):
+            with pytest.raises(InvalidParameter):
+                store.commit(1, other)
+        for bad in ([(1, 0)], [(-1, 5)], [(1.5, 5)], [(2**40, 2**40)]):
+            with pytest.raises(InvalidParameter):
+                store.create_run("cd", bad)  # type: ignore[arg-type]
+        store.create_run("empty", shape(0))
+        store.finish_run("empty", [b""] * 3)
+        assert store.tags("empty", 2) == b""
+    assert files(tmp_path / "db") == set()
+
+
+def test_writing_needs_the_lock(tmp_path: Path) -> None:
+    store = database(tmp_path, ("ab", 1))
+    for use in (
+        lambda: store.create_run("cd", shape(1)),
+        lambda: store.write("cd", 0, 0, b""),
+        lambda: store.finish_run("cd", []),
+        lambda: store.commit(2, manifest(2, {})),
+        lambda: store.write_scratch("a", b""),
+        store.drop_scratch,
+        store.drop_unreferenced,
+    ):
+        with pytest.raises(Busy):
+            use()
+
+
+def test_a_version_that_is_not_the_next_is_refused(tmp_path: Path) -> None:
+    store = database(tmp_path, ("ab", 1), ("cd", 1))
+    with store.writer():
+        for version in (0, 1, 2, 4):
+            with pytest.raises(Busy):
+                store.commit(version, manifest(version, {"ab": 1}))
+        store.commit(3, manifest(3, {"ab": 1}))
+        store.commit(4, manifest(4, {"ab": 1}))
+    assert store.head() == manifest(4, {"ab": 1})
+
+
+def test_who_comes_second_waits_and_then_gives_up(tmp_path: Path) -> None:
+    store = database(tmp_path, ("ab", 1))
+    with store.writer():
+        for other in (store, FileStore(tmp_path)):
+            with pytest.raises(Busy) as caught, other.writer(busy_seconds=0.05):
+                pytest.fail("two writers at once")
+            assert caught.value.hint
+        write_run(store, "cd", 2)  # and the first goes on
+        store.commit(2, manifest(2, {"cd": 2}))
+    with FileStore(tmp_path).writer(busy_seconds=0):
+        pass
+
+
+def test_a_writer_gets_its_turn(tmp_path: Path) -> None:
+    store = database(tmp_path, ("ab", 1))
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with FileStore(tmp_path).writer():
+            entered.set()
+            leave.wait(20)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    entered.wait(20)
+    threading.Timer(0.1, leave.set).start()
+    load(store, 2, {"ab": 1, "cd": 1}, "cd")
+    thread.join()
+
+
+def test_what_a_load_leaves_undone_is_gone_after_it(tmp_path: Path) -> None:
+    store = database(tmp_path, ("ab", 2))
+    before = files(tmp_path)
+
+    def break_off() -> None:
+        with store.writer():
+            store.write_scratch("sort-0", b"x")
+            write_run(store, "cd", 2)
+            store.create_run("ef", shape(2))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        break_off()
+    assert files(tmp_path) == before
+    check_run(store, "ab", 2)
+
+
+def test_a_reader_goes_on_during_a_load_and_after_it(tmp_path: Path) -> None:
+    store = database(tmp_path, ("ab", 2))
+    reader, late = FileStore(tmp_path), FileStore(tmp_path)
+    old = reader.head()
+    with store.writer():
+        write_run(store, "cd", 3)
+        assert reader.head() == old
+        check_run(reader, "ab", 2)
+        store.commit(2, manifest(2, {"cd": 3}))
+        check_run(reader, "ab", 2)
+        assert reader.head() == manifest(2, {"cd": 3})
+    check_run(reader, "cd", 3)
+    check_run(late, "ab", 2)  # no longer in the head, but an earlier version names it
+    with FileStore(tmp_path).writer():
+        pass  # and what an earlier version names is no leftover
+    check_run(FileStore(tmp_path), "ab", 2)
+
+
+def test_dropped_runs_are_stale_and_not_tampered_with(tmp_path: Path) -> None:
+    store = database(tmp_path, ("ab", 2), ("cd", 2), ("ef", 2))
+    reader = FileStore(tmp_path)
+    reader.head()
+    with store.writer():
+        write_run(store, "0123", 1)
+        store.commit(4, manifest(4, {"ef": 2}))
+        write_run(store, "4567", 1)
+        assert store.drop_unreferenced({"cd"}) == 1
+        assert store.drop_unreferenced({"cd"}) == 0
+        check_run(store, "4567", 1)  # not committed, but ours
+        with pytest.raises(Stale):
+            store.read("ab", 0, 0, 0, memoryview(b""))
+    with pytest.raises(Stale):
+        reader.tags("ab", 0)
+    check_run(reader, "cd", 2)
+    assert files(tmp_path) >= {"runs/cd.pages", "runs/ef.tags"}
+    (tmp_path / "runs" / "ef.pages").unlink()
+    with pytest.raises(Tampered):
+        read(reader, "ef", 0, 0, 1)
+
+
+def test_more_runs_than_open_files(tmp_path: Path) -> None:
+    store = FileStore.create(tmp_path, "0a")
+    runs = {f"{number:04x}": 1 for number in range(MOST_OPEN + 20)}
+    with store.writer():
+        for run in runs:
+            write_run(store, run, 1)
+        store.commit(1, manifest(1, runs))
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    failures: list[Exception] = []
+
+    def read_all() -> None:
+        try:
+            for run in list(runs) * 3:
+                assert read(store, run, 1, 0, 1) == pages_of(run, 1, 1)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=read_all) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + MOST_OPEN
+    store.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+
+
+@contextmanager
+def _no_file_over(size_bytes: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("limit_bytes", [0, 40, 700, 20_000])
+def test_a_file_that_may_not_grow_loses_nothing(tmp_path: Path, limit_bytes: int) -> None:
+    store = database(tmp_path, ("ab", 2))
+    old, before = store.head(), files(tmp_path)
+    new = manifest(2, {"ab": 2, "cd": 300}, old)
+    with pytest.raises(FileError, match="File too large") as caught, store.writer(), _no_file_over(limit_bytes):
+        write_run(store, "cd", 300)
+    assert "nothing is lost" in (caught.value.hint or "")
+    with store.writer():
+        write_run(store, "cd", 300)
+        with pytest.raises(FileError, match="File too large"), _no_file_over(min(limit_bytes, len(new) - 1)):
+            store.commit(2, new)
+        assert store.head() == old
+    assert files(tmp_path) == before
+    load(store, 2, {"ab": 2, "cd": 300}, "cd")
+    check_run(store, "cd", 300)
+
+
+def test_a_full_disk_loses_nothing() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        mount = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", name], capture_output=True, check=False
+        )
+        if mount.returncode:
+            pytest.skip("no tmpfs can be mounted here")
+        try:
+            store = database(Path(name) / "db", ("ab", 2))
+            old, before = store.head(), files(store.folder)
+            with pytest.raises(FileError, match="No space left") as caught, store.writer():
+                write_run(store, "cd", 2000)
+            assert "nothing is lost" in (caught.value.hint or "")
+            with pytest.raises(FileError, match="No space left"), store.writer():
+                store.write_scratch("big", bytes(1 << 20))
+            with pytest.raises(FileError, match="No space left"), store.writer():
+                store.commit(2, manifest(2, {"ab": 2}) + bytes(1 << 20))
+            assert (store.head(), files(store.folder)) == (old, before)
+            load(store, 2, {"ab": 2, "cd": 2}, "cd")
+            check_run(store, "cd", 2)
+            store.close()
+        finally:
+            subprocess.run(["umount", name], check=True)
+
+
+def test_a_commit_that_fails_after_the_head_is_there_keeps_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = database(tmp_path, ("ab", 1))
+    head, fsync = tmp_path / "HEAD", os.fsync
+    old = head.read_text()
+
+    def failing(handle: int) -> None:
+        if head.read_text() != old:
+            raise OSError(5, "Input/output error")
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(FileError, match="Input/output error"):
+        load(store, 2, {"ab": 1, "cd": 2}, "cd")
+    monkeypatch.undo()
+    assert head.read_text() != old
+    check_run(store, "cd", 2)
+    load(store, 3, {"ab": 1, "cd": 2, "ef": 1}, "ef")
+
+
+def _as_somebody_else(work: object) -> int:
+    """Run `work` in a child that has no rights on root's files; its exit code."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            if os.getuid() == 0:
+                os.setgroups([])
+                os.setgid(65534)
+                os.setuid(65534)
+            assert callable(work)
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_folder_that_cannot_be_written_can_be_read() -> None:
+    folder = Path(tempfile.mkdtemp()) / "db"
+    try:
+        database(folder, ("ab", 3))
+        folder.parent.chmod(0o755)
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o555 if path.is_dir() else 0o444)
+
+        def work() -> None:
+            store = FileStore(folder)
+            store.head()
+            check_run(store, "ab", 3)
+            with pytest.raises(FileError, match="Permission denied"), store.writer():
+                pass
+
+        assert _as_somebody_else(work) == 0
+
+        def refused() -> None:
+            with pytest.raises(FileError, match="Permission denied"):
+                FileStore(folder).head()
+
+        (folder / "HEAD").chmod(0)
+        assert _as_somebody_else(refused) == 0
+    finally:
+        for path in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+            path.chmod(stat.S_IRWXU)
+        shutil.rmtree(folder.parent)
+
+
+def test_no_error_names_the_machine(tmp_path: Path) -> None:
+    store = database(tmp_path, ("ab", 1))
+    (tmp_path / "scratch").rmdir()
+    with pytest.raises(ScumbleError) as caught, store.writer():
+        pass
+    assert str(tmp_path) not in str(caught.value)
