@@ -13,10 +13,10 @@ import typer
 
 from scumble.cli.columns import count_keys
 from scumble.cli.progress import working
-from scumble.cli.spending import price_of
 from scumble.domain import parse_domain
 from scumble.errors import InvalidParameter
 from scumble.index.plot import SUFFIXES
+from scumble.index.price import price_of
 
 if TYPE_CHECKING:
     from scumble.index.compare import Comparison

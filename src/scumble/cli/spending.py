@@ -1,52 +1,14 @@
-"""What an index costs, and who pays: amounts as typed come in, a checked price and a ledger go out. All public."""
+"""Who pays for an index: a ledger as named comes in, an open one goes out. All public."""
 
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from pathlib import Path
 
 from scumble.errors import FileError, InvalidParameter, LedgerBusy
-from scumble.index.contract import check_beta, check_row_epsilon
-from scumble.index.model import SlackName
-from scumble.privacy.amounts import exact
-from scumble.privacy.composition import row_delta
-from scumble.privacy.coverage import lossless_delta
+from scumble.index.price import Price
 from scumble.privacy.ledger import Budget, Ledger
 
-__all__ = ["Account", "Price", "pay", "price_of", "remaining"]
-
-
-@dataclass(frozen=True)
-class Price:
-    """What the ledger is charged for one index."""
-
-    epsilon: Fraction
-    delta: Fraction
-    beta: Fraction
-    rows_per_user: int
-
-
-def price_of(epsilon_text: str, beta_text: str, rows_per_user: int, slack: SlackName) -> Price:
-    """Read the amounts, and add the delta that a lossless index needs."""
-    epsilon, beta = exact(epsilon_text, "epsilon"), check_beta(beta_text)
-    if epsilon <= 0:
-        raise InvalidParameter("epsilon must be greater than 0", hint="values from 0.1 to 10 are usual")
-    check_row_epsilon(epsilon / rows_per_user)
-    delta = _delta(epsilon, beta, rows_per_user) if slack == "lossless" else Fraction(0)
-    return Price(epsilon, delta, beta, rows_per_user)
-
-
-def _delta(epsilon: Fraction, beta: Fraction, rows_per_user: int) -> Fraction:
-    """The delta to charge so that one row's part of it covers a lossless release; rounded up to 12 digits."""
-    needed = lossless_delta(epsilon / rows_per_user, beta)
-    # A row's part grows in proportion to the whole, and its part of a small whole is exact to 30 digits.
-    part = row_delta(epsilon, Fraction(1), rows_per_user)
-    whole = needed / part if part else Fraction(1)
-    up = Context(prec=12, rounding=ROUND_CEILING)
-    delta = Fraction(up.next_plus(up.divide(whole.numerator, whole.denominator)))
-    if delta >= 1:
-        raise InvalidParameter("a lossless index at this price would need a delta of 1", hint="take a smaller beta")
-    return delta
+__all__ = ["Account", "pay", "remaining"]
 
 
 @dataclass(frozen=True)

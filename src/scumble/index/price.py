@@ -1,0 +1,47 @@
+"""What an index costs: amounts come in, exact or as typed; a checked price for the ledger goes out. All public."""
+
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
+from fractions import Fraction
+
+from scumble.errors import InvalidParameter
+from scumble.index.contract import check_beta, check_row_epsilon
+from scumble.index.model import SlackName
+from scumble.privacy.amounts import Exact, exact
+from scumble.privacy.composition import row_delta
+from scumble.privacy.coverage import lossless_delta
+
+__all__ = ["Price", "price_of"]
+
+
+@dataclass(frozen=True)
+class Price:
+    """What the ledger is charged for one index."""
+
+    epsilon: Fraction
+    delta: Fraction
+    beta: Fraction
+    rows_per_user: int
+
+
+def price_of(epsilon: Exact, beta: Exact, rows_per_user: int, slack: SlackName) -> Price:
+    """Read the amounts, and add the delta that a lossless index needs."""
+    amount, chance = exact(epsilon, "epsilon"), check_beta(beta)
+    if amount <= 0:
+        raise InvalidParameter("epsilon must be greater than 0", hint="values from 0.1 to 10 are usual")
+    check_row_epsilon(amount / rows_per_user)
+    delta = _delta(amount, chance, rows_per_user) if slack == "lossless" else Fraction(0)
+    return Price(amount, delta, chance, rows_per_user)
+
+
+def _delta(epsilon: Fraction, beta: Fraction, rows_per_user: int) -> Fraction:
+    """The delta to charge so that one row's part of it covers a lossless release; rounded up to 12 digits."""
+    needed = lossless_delta(epsilon / rows_per_user, beta)
+    # A row's part grows in proportion to the whole, and its part of a small whole is exact to 30 digits.
+    part = row_delta(epsilon, Fraction(1), rows_per_user)
+    whole = needed / part if part else Fraction(1)
+    up = Context(prec=12, rounding=ROUND_CEILING)
+    delta = Fraction(up.next_plus(up.divide(whole.numerator, whole.denominator)))
+    if delta >= 1:
+        raise InvalidParameter("a lossless index at this price would need a delta of 1", hint="take a smaller beta")
+    return delta

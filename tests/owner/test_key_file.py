@@ -1,0 +1,555 @@
+"""The owner's key file: it opens with what it was made with, and in every other case says no in plain words."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scumble.errors import Exists, FileError, InvalidParameter, KeyRefused, NewerVersion
+from scumble.owner import key_file
+from scumble.owner.key_file import OwnerKey, create, is_protected, open_key, replace
+
+DATABASE = "00112233445566778899aabbccddeeff"
+ROOT = bytes(range(32))
+KEY = OwnerKey(DATABASE, ROOT)
+REKEYING = OwnerKey(DATABASE, ROOT, bytes(range(100, 132)))
+CHEAP = 2**4
+PASSPHRASE = "correct horse"  # noqa: S105
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SCUMBLE_PASSPHRASE", raising=False)
+    monkeypatch.delenv("SCUMBLE_KEY", raising=False)
+    monkeypatch.setattr(key_file, "SCRYPT_COST", CHEAP)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "clinic.key"
+
+
+def write(file: Path, data: bytes) -> None:
+    file.write_bytes(data)
+    file.chmod(0o600)
+
+
+def encoded(key: OwnerKey = KEY, passphrase: str | None = PASSPHRASE) -> bytes:
+    return key_file._encode(key, passphrase, CHEAP)
+
+
+@pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
+def test_what_was_created_opens(file: Path, passphrase: str | None) -> None:
+    key = create(file, DATABASE, passphrase)
+    assert key.database == DATABASE
+    assert len(key.root) == 32
+    assert key.next_root is None
+    assert open_key(file, passphrase) == key
+    assert is_protected(file) == (passphrase is not None)
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_the_cost_that_is_shipped(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    key = create(file, DATABASE, PASSPHRASE)
+    assert json.loads(file.read_bytes())["kdf"]["n"] >= 2**15
+    assert open_key(file, PASSPHRASE) == key
+
+
+def test_two_keys_are_never_the_same(tmp_path: Path) -> None:
+    keys = [create(tmp_path / f"{number}.key", DATABASE, None) for number in range(3)]
+    assert len({key.root for key in keys}) == 3
+
+
+@pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
+@pytest.mark.parametrize("key", [KEY, REKEYING])
+def test_replace_keeps_both_roots_and_changes_the_passphrase(file: Path, key: OwnerKey, passphrase: str | None) -> None:
+    create(file, DATABASE, "the first one")
+    replace(file, key, passphrase)
+    assert open_key(file, passphrase) == key
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert list(file.parent.iterdir()) == [file]
+    if passphrase:
+        with pytest.raises(KeyRefused):
+            open_key(file, "the first one")
+
+
+@pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
+def test_only_the_owner_can_read_what_is_created(file: Path, passphrase: str | None) -> None:
+    before = os.umask(0)
+    try:
+        create(file, DATABASE, passphrase)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o610, 0o644])
+def test_a_clear_key_that_others_can_reach_is_refused(file: Path, mode: int) -> None:
+    key = create(file, DATABASE, None)
+    file.chmod(mode)
+    with pytest.raises(KeyRefused, match="chmod 600") as refusal:
+        open_key(file)
+    assert str(file) in str(refusal.value.hint)
+    file.chmod(0o600)
+    assert open_key(file) == key
+
+
+def test_a_sealed_key_may_be_read_by_anybody(file: Path) -> None:
+    key = create(file, DATABASE, PASSPHRASE)
+    file.chmod(0o644)
+    assert open_key(file, PASSPHRASE) == key
+
+
+def test_what_is_there_is_never_overwritten_by_create(file: Path) -> None:
+    create(file, DATABASE, PASSPHRASE)
+    before = file.read_bytes()
+    with pytest.raises(Exists):
+        create(file, DATABASE, PASSPHRASE)
+    assert file.read_bytes() == before
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_create_does_not_follow_a_dangling_link(file: Path) -> None:
+    file.symlink_to(file.parent / "elsewhere")
+    with pytest.raises(Exists):
+        create(file, DATABASE, None)
+
+
+def test_replace_follows_a_link(file: Path, tmp_path: Path) -> None:
+    create(file, DATABASE, PASSPHRASE)
+    link = tmp_path / "link.key"
+    link.symlink_to(file)
+    replace(link, REKEYING, PASSPHRASE)
+    assert link.is_symlink()
+    assert open_key(file, PASSPHRASE) == REKEYING
+
+
+def test_a_key_cannot_be_written_where_there_is_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="cannot be written"):
+        create(tmp_path / "none" / "clinic.key", DATABASE, None)
+    with pytest.raises(FileError, match="cannot be written"):
+        replace(tmp_path / "none" / "clinic.key", KEY, None)
+
+
+def test_a_missing_file_says_what_is_lost(file: Path) -> None:
+    with pytest.raises(KeyRefused, match="there is no key file") as refusal:
+        open_key(file, PASSPHRASE)
+    assert "without the key file the data is lost" in str(refusal.value.hint)
+
+
+def test_what_is_no_file_is_refused_and_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name in ("pipe", ".", "loop", "x" * 300):
+        with pytest.raises(KeyRefused, match="cannot be read"):
+            open_key(tmp_path / name)
+    with pytest.raises(KeyRefused):
+        open_key(Path("/dev/zero"))
+
+
+# The passphrase
+
+
+@pytest.mark.parametrize("wrong", ["", "correct hors", "correct horse ", "Correct horse", "x" * 10_000, "\udc80"])
+def test_a_wrong_passphrase(file: Path, wrong: str) -> None:
+    write(file, encoded())
+    with pytest.raises(KeyRefused) as refusal:
+        open_key(file, wrong)
+    assert PASSPHRASE not in str(refusal.value)
+    assert not wrong or wrong not in str(refusal.value)
+
+
+def test_the_same_letters_are_the_same_passphrase(file: Path) -> None:
+    write(file, encoded(KEY, "Brücke"))
+    assert open_key(file, unicodedata.normalize("NFC", "Brücke")) == KEY
+    assert open_key(file, unicodedata.normalize("NFD", "Brücke")) == KEY
+
+
+def test_a_passphrase_of_bytes_that_are_no_text(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environb, b"SCUMBLE_PASSPHRASE", b"\xff\xfe")
+    write(file, encoded(passphrase=os.environ["SCUMBLE_PASSPHRASE"]))
+    assert open_key(file) == KEY
+
+
+def test_an_empty_passphrase_is_not_taken(file: Path) -> None:
+    with pytest.raises(InvalidParameter, match="protects nothing"):
+        create(file, DATABASE, "")
+    assert not file.exists()
+
+
+def test_a_callable_is_asked_once(file: Path) -> None:
+    write(file, encoded())
+    asked = 0
+
+    def ask() -> str:
+        nonlocal asked
+        asked += 1
+        return PASSPHRASE
+
+    assert open_key(file, ask) == KEY
+    assert asked == 1
+
+
+def unwanted() -> str:
+    raise AssertionError("nobody should have been asked")
+
+
+def test_nobody_is_asked_in_vain(file: Path) -> None:
+    with pytest.raises(KeyRefused):
+        open_key(file, unwanted)
+    write(file, encoded(passphrase=None))
+    assert open_key(file, unwanted) == KEY
+    assert open_key(file, "not needed") == KEY
+    write(file, b"{}")
+    with pytest.raises(KeyRefused):
+        open_key(file, unwanted)
+
+
+def test_a_callable_that_gives_up(file: Path) -> None:
+    write(file, encoded())
+    with pytest.raises(KeyRefused, match="needs its passphrase"):
+        open_key(file, lambda: "")
+
+    def interrupt() -> str:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        open_key(file, interrupt)
+
+
+def test_what_is_given_comes_before_the_environment(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(file, encoded())
+    with pytest.raises(KeyRefused, match="SCUMBLE_PASSPHRASE"):
+        open_key(file)
+    monkeypatch.setenv("SCUMBLE_PASSPHRASE", "")
+    with pytest.raises(KeyRefused, match="SCUMBLE_PASSPHRASE"):
+        open_key(file)
+    monkeypatch.setenv("SCUMBLE_PASSPHRASE", PASSPHRASE)
+    assert open_key(file) == KEY
+    for wrong in ("wrong", lambda: "wrong", ""):
+        with pytest.raises(KeyRefused):
+            open_key(file, wrong)
+    monkeypatch.setenv("SCUMBLE_PASSPHRASE", "wrong")
+    assert open_key(file, PASSPHRASE) == KEY
+    with pytest.raises(KeyRefused):
+        open_key(file)
+
+
+# Damage
+
+
+def refused(file: Path, data: bytes) -> None:
+    write(file, data)
+    with pytest.raises((KeyRefused, NewerVersion)) as refusal:
+        open_key(file, PASSPHRASE)
+    if refusal.type is NewerVersion:  # only a larger number of the format may look like one
+        assert json.loads(data)["format"] > 1
+    assert ROOT.hex() not in str(refusal.value)
+
+
+@pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
+@pytest.mark.parametrize("change", [0x01, 0x02, 0x04, 0x10, 0x20, 0x80, 0xFF])
+def test_every_byte_flipped(file: Path, passphrase: str | None, change: int) -> None:
+    data = encoded(REKEYING, passphrase)
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= change
+        refused(file, bytes(damaged))
+
+
+@pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
+def test_every_length_and_every_byte_doubled_or_dropped(file: Path, passphrase: str | None) -> None:
+    data = encoded(REKEYING, passphrase)
+    for position in range(len(data)):
+        refused(file, data[:position])
+        if data[position : position + 1] != data[position + 1 : position + 2]:
+            refused(file, data[:position] + data[position + 1 :])
+        refused(file, data[: position + 1] + data[position:])
+    refused(file, data + b"\n")
+    refused(file, data + b" " * 100_000)
+
+
+@pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
+def test_every_field_replaced(file: Path, passphrase: str | None) -> None:
+    content: dict[str, Any] = json.loads(encoded(KEY, passphrase))
+    strange: list[Any] = [None, True, False, 0, -1, 2.5, 1.0, "", "x", "\ud800", [], {}, [[]], "Ä", 10**30]
+    for name in list(content):
+        for value in strange:
+            refused(file, key_file.canonical(content | {name: value}))
+        refused(file, key_file.canonical({other: content[other] for other in content if other != name}))
+    refused(file, key_file.canonical(content | {"more": 1}))
+    for inner in ("kdf", "keys"):
+        for name in content.get(inner, {}):
+            for value in strange:
+                if value is not content[inner][name]:
+                    refused(file, key_file.canonical(content | {inner: content[inner] | {name: value}}))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\n", b"null", b"[]", b"[" * 50_000, b'{"format":' * 5000, b"1" * 10_000, b"\xff\xfe", b"\0" * 100],
+)
+def test_what_was_never_a_key_file(file: Path, data: bytes) -> None:
+    refused(file, data)
+
+
+def test_a_damaged_clear_key_shows_nothing_of_itself_in_the_exception(file: Path) -> None:
+    write(file, encoded(passphrase=None)[:-1])
+    with pytest.raises(KeyRefused) as refusal:
+        open_key(file)
+    assert refusal.value.__cause__ is None
+    assert refusal.value.__context__ is None
+
+
+def test_a_header_of_another_file_does_not_fit(file: Path) -> None:
+    mine = json.loads(encoded(KEY))
+    other = json.loads(encoded(OwnerKey("f" * 32, ROOT)))
+    refused(file, key_file.canonical(mine | {"database": other["database"]}))
+    refused(file, key_file.canonical(mine | {"kdf": other["kdf"]}))
+    refused(file, key_file.canonical(mine | {"sealed": other["sealed"]}))
+
+
+def test_sealed_keys_that_are_no_keys(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has the passphrase can seal anything: that too is refused and not believed."""
+    canonical = key_file.canonical
+    for roots in ({}, {"root": "00", "next_root": None}, {"root": "00" * 32, "next_root": "x"}, {"root": 1}):
+        with monkeypatch.context() as patch:
+            patch.setattr(key_file, "canonical", lambda c, roots=roots: canonical(roots if "root" in c else c))
+            data = encoded()
+        refused(file, data)
+    # The same detour with good roots opens, so it was not the detour that was refused.
+    with monkeypatch.context() as patch:
+        good = {"root": ROOT.hex(), "next_root": None}
+        patch.setattr(key_file, "canonical", lambda c: canonical(good if "root" in c else c))
+        data = encoded()
+    write(file, data)
+    assert open_key(file, PASSPHRASE) == KEY
+
+
+def test_a_later_format(file: Path) -> None:
+    write(file, key_file.canonical({"format": 2, "anything": "else"}))
+    with pytest.raises(NewerVersion, match="upgrade"):
+        open_key(file, unwanted)
+    with pytest.raises(NewerVersion):
+        is_protected(file)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n": 2**19},
+        {"n": 2**40},
+        {"n": 2**62},
+        {"n": 2**2000},
+        {"n": 3},
+        {"n": 1},
+        {"n": 0},
+        {"n": -16},
+        {"n": True},
+        {"r": 2**30},
+        {"p": 2**30},
+        {"r": 0},
+        {"p": 0},
+        {"name": "argon2"},
+    ],
+)
+def test_scrypt_never_runs_with_parameters_that_we_would_not_write(
+    file: Path, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = json.loads(encoded())
+    data = key_file.canonical(content | {"kdf": content["kdf"] | change})
+
+    def run(*_: object) -> bytes:
+        raise AssertionError("scrypt ran")
+
+    monkeypatch.setattr(key_file, "_stretched", run)
+    write(file, data)
+    with pytest.raises(KeyRefused, match="damaged"):
+        open_key(file, PASSPHRASE)
+    write(file, key_file.canonical(content))
+    with pytest.raises(AssertionError, match="scrypt ran"):
+        open_key(file, PASSPHRASE)
+
+
+def test_the_most_memory_that_a_file_can_ask_for(file: Path) -> None:
+    content = json.loads(encoded())
+    write(file, key_file.canonical(content | {"kdf": content["kdf"] | {"n": max(key_file._SCRYPT_COSTS)}}))
+    script = """
+import resource, sys
+from pathlib import Path
+from scumble.errors import KeyRefused
+from scumble.owner.key_file import open_key
+in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (in_use + 2**20 * 320, in_use + 2**20 * 320))
+try:
+    open_key(Path(sys.argv[1]), "x")
+except KeyRefused:
+    print("refused")
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(file)], capture_output=True, text=True, check=True)
+    assert done.stdout == "refused\n"
+
+
+# Crashes
+
+
+@pytest.mark.parametrize("step", ["replace", "fsync"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_failure_during_replace_keeps_the_old_key(
+    file: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
+) -> None:
+    key = create(file, DATABASE, PASSPHRASE)
+    before = file.read_bytes()
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, fail)
+        with pytest.raises(FileError if isinstance(error, OSError) else KeyboardInterrupt):
+            replace(file, REKEYING, PASSPHRASE)
+    assert file.read_bytes() == before
+    assert open_key(file, PASSPHRASE) == key
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_failure_during_create_leaves_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    for step in ("link", "fsync"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, step, fail)
+            with pytest.raises(FileError, match="No space left"):
+                create(file, DATABASE, None)
+        assert not list(file.parent.iterdir())
+
+
+@pytest.mark.parametrize("write_it", [lambda f: create(f, DATABASE, None), lambda f: replace(f, KEY, None)])
+def test_the_content_is_synced_before_its_name_and_the_folder_after(
+    file: Path, monkeypatch: pytest.MonkeyPatch, write_it: Callable[[Path], object]
+) -> None:
+    steps: list[str] = []
+    fsync, link, rename = os.fsync, os.link, os.replace
+
+    def synced(handle: int) -> None:
+        status = os.fstat(handle)
+        steps.append("folder" if stat.S_ISDIR(status.st_mode) else f"{status.st_size > 0} content")
+        fsync(handle)
+
+    def named(give_name: Callable[[Path, Path], None]) -> Callable[[Path, Path], None]:
+        def give(draft: Path, path: Path) -> None:
+            steps.append("name")
+            give_name(draft, path)
+
+        return give
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "link", named(link))
+    monkeypatch.setattr(os, "replace", named(rename))
+    write_it(file)
+    assert steps == ["True content", "name", "folder"]
+
+
+# What it does not show, and what is derived
+
+
+@pytest.mark.parametrize("key", [KEY, REKEYING])
+def test_no_key_in_repr(key: OwnerKey) -> None:
+    for secret in (key.root, key.next_root or key.root):
+        for shown in (repr(secret)[2:-1], secret.hex(), str(list(secret))[1:-1]):
+            assert shown not in f"{key!r} {key!s} {[key]}"
+    assert DATABASE in repr(key)
+
+
+def test_no_root_in_a_sealed_file(file: Path) -> None:
+    key = create(file, DATABASE, PASSPHRASE)
+    assert key.root.hex() not in file.read_text()
+    assert PASSPHRASE not in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("database", "root", "next_root"),
+    [
+        ("", ROOT, None),
+        ("clinic", ROOT, None),
+        (DATABASE.upper(), ROOT, None),
+        (DATABASE + "\n", ROOT, None),
+        (DATABASE, ROOT[:-1], None),
+        (DATABASE, ROOT, b""),
+    ],
+)
+def test_an_owner_key_that_cannot_be(database: str, root: bytes, next_root: bytes | None) -> None:
+    with pytest.raises(InvalidParameter):
+        OwnerKey(database, root, next_root)
+
+
+def test_derived_keys_are_fixed() -> None:
+    """RFC 5869 with salt = the id's digits and info = the purpose; computed with hmac alone below."""
+    import hmac
+
+    for derive, info in ((key_file.data_key, b"scumble data key v1"), (key_file.anchor_key, b"scumble anchor v1")):
+        extracted = hmac.digest(DATABASE.encode(), ROOT, "sha256")
+        assert derive(ROOT, DATABASE) == hmac.digest(extracted, info + b"\x01", "sha256")
+
+
+def test_derived_keys_differ() -> None:
+    keys = [
+        derive(root, database)
+        for derive in (key_file.data_key, key_file.anchor_key)
+        for root in (ROOT, bytes(32))
+        for database in (DATABASE, DATABASE + "00")
+    ]
+    assert len({*keys, ROOT}) == 9
+
+
+# Paths
+
+
+@pytest.mark.parametrize(
+    ("folder", "key"),
+    [
+        ("clinic", "clinic.key"),
+        ("clinic.scumble", "clinic.key"),
+        ("clinic/", "clinic.key"),
+        ("data/clinic.2013", "data/clinic.2013.key"),
+        ("/srv/clinic.scumble", "/srv/clinic.key"),
+        (".scumble", ".scumble.key"),
+    ],
+)
+def test_the_key_is_beside_the_folder(folder: str, key: str) -> None:
+    assert key_file.default_key_path(Path(folder)) == Path(key)
+
+
+def test_the_folder_that_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "clinic" / "runs").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "clinic")
+    assert key_file.default_key_path(Path()) == tmp_path / "clinic.key"
+    monkeypatch.chdir(tmp_path / "clinic" / "runs")
+    assert key_file.default_key_path(Path("..")) == tmp_path / "clinic.key"
+    with pytest.raises(InvalidParameter):
+        key_file.default_key_path(Path("/"))
+
+
+def test_where_the_key_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path("clinic")
+    assert key_file.key_path(folder) == Path("clinic.key")
+    monkeypatch.setenv("SCUMBLE_KEY", "/safe/other.key")
+    assert key_file.key_path(folder) == Path("/safe/other.key")
+    assert key_file.key_path(folder, Path("given.key")) == Path("given.key")
+    monkeypatch.setenv("SCUMBLE_KEY", "")
+    assert key_file.key_path(folder) == Path("clinic.key")
+
+
+@pytest.mark.parametrize(("key", "stem"), [("a/clinic.key", "a/clinic"), ("secret", "secret"), ("x.pem", "x.pem")])
+def test_ledger_and_anchor_lie_beside_the_key(key: str, stem: str) -> None:
+    assert key_file.ledger_path(Path(key)) == Path(f"{stem}.ledger")
+    assert key_file.anchor_path(Path(key)) == Path(f"{stem}.anchor")

@@ -1,0 +1,310 @@
+"""Arrow columns become words and come back the same; what does not fit is refused by row and without its value."""
+
+import json
+import math
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scumble.domain import CategoryDomain, parse_domain
+from scumble.errors import BadRows, InvalidParameter, NotFound
+from scumble.schema import Column, Kind, Schema
+from scumble.schema.arrow import arrow_schema, arrow_type, decode, encode, schema_of
+from scumble.schema.scalars import full_interval, parse_type, value_of, words_of
+
+MARKER = "MARKER_7319"
+CATEGORIES = ["", "a", "ab", "é", "😀"]
+TYPES = [
+    "boolean",
+    "tinyint",
+    "smallint",
+    "integer",
+    "bigint",
+    "utinyint",
+    "usmallint",
+    "uinteger",
+    "ubigint",
+    "float",
+    "double",
+    "decimal(4,2)",
+    "decimal(18,0)",
+    "decimal(18,18)",
+    "date",
+    "time",
+    "timestamp_s",
+    "timestamp_ms",
+    "timestamp",
+    "timestamp_ns",
+    "timestamp with time zone",
+    "text(1)",
+    "text(8)",
+    "text(25)",
+    f"category({json.dumps(CATEGORIES)})",
+]
+
+
+def values(declared: str) -> st.SearchStrategy[Any]:
+    """Values of a type as Arrow takes them: Python's, or integers for what Python cannot hold."""
+    type_ = parse_type(declared)
+    match type_.kind:
+        case Kind.BOOLEAN:
+            return st.booleans()
+        case Kind.FLOAT:
+            return st.floats(width=64 if declared == "double" else 32)
+        case Kind.TEXT:
+            return st.text().filter(lambda text: len(text.encode()) <= type_.max_bytes)
+        case Kind.CATEGORY:
+            return st.sampled_from(CATEGORIES)
+    (least,), (most,) = full_interval(type_)
+    least += type_.kind is Kind.TIMESTAMP  # where numpy has its NaT
+    words = st.integers(least, most) | st.sampled_from([least, most, 0 if least <= 0 else least])
+    return words.map(lambda word: Decimal(word).scaleb(-type_.scale)) if type_.kind is Kind.DECIMAL else words
+
+
+def array_of(declared: str, cells: list[Any]) -> Any:
+    target = arrow_type(parse_type(declared))
+    if parse_type(declared).kind in (Kind.DATE, Kind.TIME, Kind.TIMESTAMP):
+        bits = pa.int32() if declared == "date" else pa.int64()
+        return pa.array(cells, bits).view(target)
+    return pa.array(cells, target)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal, with NaN equal to NaN and 0.0 to -0.0."""
+    if not pa.types.is_floating(left.type):
+        return bool(left.equals(right))
+    pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
+    return all(a == b or (a is not None and b is not None and math.isnan(a) and math.isnan(b)) for a, b in pairs)
+
+
+@pytest.mark.parametrize("declared", TYPES)
+@given(data=st.data())
+def test_round_trip(declared: str, data: st.DataObject) -> None:
+    """With nulls, extremes, nothing at all; whole, sliced and in chunks; and through the narrow words of pages."""
+    cells = data.draw(st.lists(st.none() | values(declared), max_size=20))
+    array, column = array_of(declared, cells), Column("c", parse_type(declared), True)
+    first, last = sorted(data.draw(st.tuples(st.integers(0, len(cells)), st.integers(0, len(cells)))))
+    part = array.slice(first, last - first)
+    chunked = pa.chunked_array([array.slice(0, first), part, array.slice(last)], type=array.type)
+    for given_, expected in ((array, array), (part, part), (chunked, array)):
+        words, valid = encode(column, given_, first_row=1)
+        assert valid is not None
+        assert words.dtype == np.int64
+        assert words.shape == ((len(expected),) if column.type.words == 1 else (len(expected), column.type.words))
+        assert not words[valid == 0].any()
+        back = decode(column, words, valid)
+        back.validate(full=True)
+        assert back.type == arrow_type(column.type)
+        assert same(back, expected)
+        if column.type.words == 1:
+            narrow = words.astype(f"<i{column.type.width_bytes}")
+            assert (narrow == words).all()
+            assert same(decode(column, narrow, valid), expected)
+
+
+@pytest.mark.parametrize("declared", TYPES)
+@given(data=st.data())
+def test_scalars_and_columns_have_the_same_words(declared: str, data: st.DataObject) -> None:
+    cells = data.draw(st.lists(values(declared), max_size=10))
+    column = Column("c", parse_type(declared), False)
+    words, valid = encode(column, array_of(declared, cells))
+    assert valid is None
+    for row in words:
+        one = tuple(int(word) for word in np.atleast_1d(row))
+        assert words_of(column.type, value_of(column.type, one)) == one
+    assert same(decode(column, words, None), array_of(declared, cells))
+
+
+def test_values_of_words() -> None:
+    def through(declared: str, value: object) -> object:
+        return value_of(parse_type(declared), words_of(parse_type(declared), value))
+
+    assert through("decimal(12,2)", Decimal("1.50")) == Decimal("1.5")
+    assert through("decimal(12,2)", 7) == 7
+    assert through("double", np.float32(0.5)) == 0.5
+    assert through("bigint", np.int64(7)) == 7
+    assert through("date", date(2020, 2, 29)) == date(2020, 2, 29)
+    assert through("time", time(1, 2, 3, 4)) == time(1, 2, 3, 4)
+    assert through("timestamp", datetime(2020, 1, 1, 5)) == datetime(2020, 1, 1, 5)
+    assert through("timestamp_ns", np.datetime64(7, "ns")) == np.datetime64(7, "ns")
+    assert through("text(10)", "a\0é") == "a\0é"
+    assert str(through("timestamptz", datetime(2020, 1, 1))) == "2020-01-01 00:00:00+00:00"
+
+
+@pytest.mark.parametrize(
+    ("declared", "value"),
+    [
+        ("tinyint", 128),
+        ("integer", 2.5),
+        ("integer", True),
+        ("decimal(4,2)", Decimal("0.001")),
+        ("decimal(4,2)", 100),
+        ("decimal(4,2)", Decimal("NaN")),
+        ("float", 0.1),
+        ("double", 2**53 + 1),
+        ("double", Decimal("1e400")),
+        ("date", datetime(2020, 1, 1, 1)),
+        ("timestamp_s", datetime(2020, 1, 1, 0, 0, 0, 1)),
+        ("text(3)", "abcd"),
+        ("text(3)", "\ud800"),
+        ('category(["a"])', MARKER),
+        ("boolean", 1),
+        ("date", None),
+        ("date", np.datetime64("NaT")),
+    ],
+)
+def test_words_of_refuses_what_a_type_does_not_hold(declared: str, value: object) -> None:
+    with pytest.raises(InvalidParameter) as refusal:
+        words_of(parse_type(declared), value)
+    assert MARKER not in str(refusal.value)
+
+
+def column_of(declared: str, nullable: bool = False) -> Column:
+    return Column("c", parse_type(declared), nullable)
+
+
+@pytest.mark.parametrize(
+    ("declared", "array", "trouble"),
+    [
+        ("bigint", pa.array([1, None]), "there is no value"),
+        ("ubigint", pa.array([1, 2**63], pa.uint64()), "2^63 or more"),
+        ("tinyint", pa.array([1, 128]), "cannot be made tinyint exactly"),
+        ("integer", pa.array([1.0, 1.5]), "cannot be made integer exactly"),
+        ("integer", pa.array(["1", MARKER]), "cannot be made integer exactly"),
+        ("float", pa.array([0.5, 0.1]), "cannot be made float exactly"),
+        ("double", pa.array([1, 2**53 + 1]), "cannot be made double exactly"),
+        ("decimal(12,2)", pa.array([0.05, 0.055]), "the float is not"),
+        ("decimal(12,2)", pa.array([0.05, 1e15]), "the float is not"),
+        ("decimal(12,2)", pa.array([0.05, math.nan]), "the float is not"),
+        ("decimal(12,2)", pa.array([Decimal("1.00"), Decimal("1.005")]), "cannot be made decimal(12,2) exactly"),
+        ("decimal(4,2)", pa.array([Decimal("1.00"), Decimal("100.00")]), "cannot be made decimal(4,2) exactly"),
+        ("date", pa.array([datetime(2020, 1, 1), datetime(2020, 1, 1, 1)]), "cannot be made date exactly"),
+        ("time", pa.array([0, 1], pa.time64("ns")), "cannot be made time exactly"),
+        ("time", pa.array([0, 86_400 * 10**6 + 1], pa.int64()).view(pa.time64("us")), "not of one day"),
+        ("timestamp", pa.array([0, 1], pa.timestamp("ns")), "cannot be made timestamp exactly"),
+        ("text(3)", pa.array(["abc", MARKER]), "longer than 3 bytes"),
+        ("text(3)", pa.array(["abc", "éé"]), "longer than 3 bytes"),
+        ('category(["a"])', pa.array(["a", MARKER]), "not in the list of its categories"),
+        ('category(["a"])', pa.array(["a", MARKER]).dictionary_encode(), "not in the list of its categories"),
+        ("text(9)", pa.array([b"a", b"\xff"], pa.binary()).view(pa.string()), "not valid UTF-8"),
+    ],
+)
+def test_refusals_name_the_column_and_the_row(declared: str, array: Any, trouble: str) -> None:
+    with pytest.raises(BadRows) as refusal:
+        encode(column_of(declared), array, first_row=41)
+    assert str(refusal.value).startswith("column 'c', row 42: ")
+    assert trouble in str(refusal.value)
+    assert MARKER not in str(refusal.value)
+    assert refusal.value.__context__ is None or MARKER not in str(refusal.value.__context__)
+
+
+def test_decimals_beyond_their_digits_are_refused() -> None:
+    beyond = pa.Array.from_buffers(pa.decimal128(4, 2), 1, [None, pa.py_buffer(np.array([10_000, 0], np.int64))])
+    with pytest.raises(BadRows, match="more digits"):
+        encode(column_of("decimal(4,2)"), beyond)
+
+
+def test_types_that_cannot_be_made_another() -> None:
+    with pytest.raises(BadRows, match="cannot be made that"):
+        encode(column_of("date"), pa.array([1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("declared", "array", "expected"),
+    [
+        ("integer", pa.array([1, None, 3], pa.uint64()), [1, None, 3]),
+        ("decimal(12,2)", pa.array([0.1 + 0.2, None, 1234567.89]), [Decimal("0.30"), None, Decimal("1234567.89")]),
+        ("decimal(12,2)", pa.array([1, None]), [Decimal("1.00"), None]),
+        ("decimal(18,2)", pa.array([Decimal("1.5")], pa.decimal128(38, 4)), [Decimal("1.50")]),
+        ("bigint", pa.array([Decimal(7)], pa.decimal128(38, 0)), [7]),
+        ("date", pa.array(["2020-02-29", None]), [date(2020, 2, 29), None]),
+        ("date", pa.array([datetime(2020, 1, 1)], pa.timestamp("ns")), [date(2020, 1, 1)]),
+        ("date", pa.array([date(2020, 1, 1)], pa.date64()), [date(2020, 1, 1)]),
+        ("timestamp", pa.array([date(2020, 1, 1)]), [datetime(2020, 1, 1)]),
+        ("text(5)", pa.array(["a", None], pa.string_view()), ["a", None]),
+        ("text(5)", pa.array(["a", None], pa.large_string()), ["a", None]),
+        ("text(5)", pa.array(["a", None, "a"]).dictionary_encode(), ["a", None, "a"]),
+        ('category(["a"])', pa.array(["a", None, "a"], pa.large_string()), ["a", None, "a"]),
+        ("float", pa.array([1.5, None], pa.float16()), [1.5, None]),
+        ("double", pa.array([math.inf, None], pa.float32()), [math.inf, None]),
+        ("integer", pa.nulls(2), [None, None]),
+    ],
+)
+def test_conversions_that_are_exact(declared: str, array: Any, expected: list[object]) -> None:
+    column = column_of(declared, nullable=True)
+    assert decode(column, *encode(column, array)).to_pylist() == expected
+
+
+def test_schema_of_arrow_types() -> None:
+    arrow = pa.schema(
+        [
+            pa.field("i8", pa.int8(), nullable=False),
+            ("u64", pa.uint64()),
+            ("b", pa.bool_()),
+            ("f16", pa.float16()),
+            ("f64", pa.float64()),
+            ("dec", pa.decimal128(18, 2)),
+            ("dec32", pa.decimal32(9, 2)),
+            ("dec256", pa.decimal256(10, 0)),
+            ("d64", pa.date64()),
+            ("t32", pa.time32("s")),
+            ("ts", pa.timestamp("s")),
+            ("tn", pa.timestamp("ns")),
+            ("tz", pa.timestamp("ns", "Europe/Paris")),
+            ("s", pa.large_string()),
+            ("dict", pa.dictionary(pa.int8(), pa.string())),
+        ]
+    )
+    schema = schema_of(arrow)
+    assert [column.type.label for column in schema] == [
+        *["tinyint", "ubigint", "boolean", "float", "double", "decimal(18,2)", "decimal(9,2)", "decimal(10,0)", "date"],
+        *["time", "timestamp_s", "timestamp_ns", "timestamp with time zone", "text(64)", "text(64)"],
+    ]
+    assert schema["tz"].type.zone == "Europe/Paris"
+    assert [column.nullable for column in schema] == [False] + [True] * 14
+    back = arrow_schema(schema)
+    assert back.field("tz").type == pa.timestamp("us", "Europe/Paris")
+    assert back.field("i8") == pa.field("i8", pa.int8(), nullable=False)
+    assert back.field("u64").type == pa.uint64()
+    assert schema_of(back) == schema
+    assert Schema.from_json(schema.to_json()) == schema
+
+
+def test_declared_types_and_domains() -> None:
+    arrow = pa.schema([("A", pa.decimal128(38, 2)), ("b", pa.string()), ("c", pa.string()), ("d", pa.int64())])
+    schema = schema_of(
+        arrow,
+        types={"a": "decimal(18,2)", "b": "text(25) NOT NULL", "d": "not null"},
+        domains={"C": CategoryDomain(["x", "y"]), "d": parse_domain("int:0:9")},
+    )
+    assert [column.type.label for column in schema] == ["decimal(18,2)", "text(25)", "category", "bigint"]
+    assert schema["c"].type.categories == ("x", "y")
+    assert [column.nullable for column in schema] == [True, False, True, False]
+    with pytest.raises(InvalidParameter, match="18 digits are stored"):
+        schema_of(arrow)
+    with pytest.raises(NotFound, match="no column 'z'"):
+        schema_of(arrow, types={"z": "integer"})
+    with pytest.raises(InvalidParameter, match="other categories than its index"):
+        schema_of(
+            arrow, types={"a": "decimal(18,2)", "c": 'category(["x"])'}, domains={"c": CategoryDomain(["x", "y"])}
+        )
+
+
+@pytest.mark.parametrize("type_", [pa.binary(), pa.list_(pa.int8()), pa.duration("s"), pa.null(), pa.decimal128(5, -2)])
+def test_arrow_types_that_cannot_be_stored(type_: Any) -> None:
+    with pytest.raises(InvalidParameter, match="cannot be stored") as refusal:
+        schema_of(pa.schema([("c", type_)]))
+    assert refusal.value.hint
+
+
+def test_names_have_to_be_there() -> None:
+    with pytest.raises(InvalidParameter, match="has no name"):
+        schema_of(pa.schema([("", pa.int8())]))
+    with pytest.raises(InvalidParameter, match="same name"):
+        schema_of(pa.schema([("a", pa.int8()), ("A", pa.int8())]))
