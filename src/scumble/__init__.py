@@ -1,4 +1,14 @@
-"""Scumble: differentially private learned indexes for encrypted databases.
+"""Scumble: an encrypted database with differentially private learned indexes.
+
+create, open                a database in a folder: load tables, ask SQL, get exact answers
+connect                     the same as a PEP 249 connection, for pandas.read_sql and the like
+Database                    what they return: load, sql, prepare, explain, tables, ledger, check, rekey
+IndexSpec, LoadOptions      which indexes a load makes, and how it is done
+
+db = scumble.open("clinic")
+db.sql("SELECT count(*), avg(amount) FROM visits WHERE day BETWEEN ? AND ?", (first, last)).df()
+
+And the index by itself:
 
 Ledger                      the privacy budget: limit it, spend it, see what remains
 DPPLRIndex                  fit a column's index, look keys up, save, load, plot
@@ -28,10 +38,16 @@ from scumble.domain import (
     TimestampDomain,
     parse_domain,
 )
+from scumble.embedded import connect, create, open  # noqa: A004  as in scumble.open(path)
 from scumble.errors import ScumbleError
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.positions import PositionRange
 from scumble.index.summary import IndexSummary
+from scumble.owner.database import Database, Prepared
+from scumble.owner.dbapi import Connection, apilevel, paramstyle, threadsafety
+from scumble.owner.indexes import IndexSpec
+from scumble.owner.loading import LoadOptions, LoadReport
+from scumble.owner.results import Result
 from scumble.privacy.ledger import Budget, Ledger
 
 __version__ = "0.1.0"
@@ -39,18 +55,31 @@ __version__ = "0.1.0"
 __all__ = [
     "Budget",
     "CategoryDomain",
+    "Connection",
     "DPPLRIndex",
+    "Database",
     "DateDomain",
     "DecimalDomain",
     "Domain",
     "ExplicitKeys",
     "FloatDomain",
+    "IndexSpec",
     "IndexSummary",
     "IntegerDomain",
     "Ledger",
+    "LoadOptions",
+    "LoadReport",
     "PositionRange",
+    "Prepared",
+    "Result",
     "ScumbleError",
     "StringDomain",
     "TimestampDomain",
+    "apilevel",
+    "connect",
+    "create",
+    "open",
+    "paramstyle",
     "parse_domain",
+    "threadsafety",
 ]

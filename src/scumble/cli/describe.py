@@ -6,7 +6,7 @@ from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.positions import PositionRange
 from scumble.privacy.amounts import show
 
-__all__ = ["as_json", "as_lines", "lookup_lines"]
+__all__ = ["as_json", "as_lines", "count", "lookup_lines"]
 
 
 def as_json(index: DPPLRIndex, path: Path) -> dict[str, object]:
@@ -26,15 +26,15 @@ def as_lines(index: DPPLRIndex, path: Path) -> list[str]:
     width = model.domain.width
     shared = f"; too fine to index, so {width:,} neighbours share a rank" if width > 1 else ""
     return [
-        f"{path}: {_count(about.segments, 'segment')} for {_count(about.domain_size, 'rank')} in {about.bytes:,} bytes",
+        f"{path}: {count(about.segments, 'segment')} for {count(about.domain_size, 'rank')} in {about.bytes:,} bytes",
         f"  domain    {about.domain}{shared}",
         f"  privacy   epsilon {show(model.epsilon)}{delta}; paid once, lookups cost nothing more",
         f"  a lookup  reads its answer and about {about.expected_overhead_rows:,} rows more "
         f"(it is widened by {about.slack_rows:,} at each end)",
         f"  it loses  {loses}",
         f"  capacity  {about.capacity:,} rows, dummies included: the row count stays private",
-        f"  made by   mechanism {about.mechanism} ({_count(about.levels, 'level')}), slack {about.slack}, "
-        f"segments within {_count(about.max_error, 'row')} of the noisy curve",
+        f"  made by   mechanism {about.mechanism} ({count(about.levels, 'level')}), slack {about.slack}, "
+        f"segments within {count(about.max_error, 'row')} of the noisy curve",
     ]
 
 
@@ -45,9 +45,10 @@ def lookup_lines(found: PositionRange, capacity: int) -> list[str]:
     share = 100 * found.rows / capacity
     return [
         f"positions {found.start:,} to {found.stop - 1:,} of the sorted rows (start {found.start}, stop {found.stop})",
-        f"{_count(found.rows, 'row')}, {share:.3g} % of the capacity of {capacity:,}",
+        f"{count(found.rows, 'row')}, {share:.3g} % of the capacity of {capacity:,}",
     ]
 
 
-def _count(number: int, noun: str) -> str:
+def count(number: int, noun: str) -> str:
+    """A number of things, in words."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

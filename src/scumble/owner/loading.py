@@ -1,0 +1,260 @@
+"""Loading: rows from any source come in; they reach the enclave sealed, with dummies up to the public capacity.
+
+The rows and how many there are is SECRET. What the provider sees of a load (batches, pages, the indexes) depends on the
+capacity and on what the ledger has paid for. `load` is the whole of it: refuse what can be refused and pay, send the
+rows, fix the capacity, have the runs built.
+"""
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scumble.boundary.catalog import Catalog, Table
+from scumble.boundary.rows import RowLayout
+from scumble.domain import Domain
+from scumble.errors import BadRows, Exists, InvalidParameter, ScumbleError
+from scumble.index.price import Price, price_of
+from scumble.owner.encoding import dummy_rows, encode_rows
+from scumble.owner.indexes import IndexSpec
+from scumble.owner.session import Session
+from scumble.owner.sources import open_source
+from scumble.privacy.amounts import Exact
+from scumble.privacy.coverage import release_bound
+from scumble.privacy.ledger import Budget, Ledger
+from scumble.schema import Schema
+from scumble.schema.arrow import schema_of
+
+__all__ = ["LoadOptions", "LoadReport", "Progress", "load"]
+
+PAGE_ROWS = 1024
+MEMORY_BYTES = 2 << 30
+SENT_BYTES = 16 << 20  # of rows at a time
+CAPACITY_SHARE = Fraction(1, 10)  # of the cheapest index's epsilon, for a capacity that is drawn
+CAPACITY_EPSILON = Fraction(1, 10)  # for one without an index
+CAPACITY_BETA = Fraction(1, 10**12)
+
+Words = NDArray[np.int64]
+Progress = Callable[[str, int, int | None], None]
+"""Called now and then with what is being done, how many rows that is done for, and of how many if that is known."""
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """PUBLIC: how to load. Without a capacity one is drawn, at a cost of `capacity_epsilon`."""
+
+    capacity: int | None = None
+    capacity_epsilon: Exact | None = None
+    page_rows: int = PAGE_ROWS
+    memory_bytes: int = MEMORY_BYTES
+    types: Mapping[str, str] | None = None
+    query: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.capacity is not None and not 1 <= self.capacity < 1 << 36:
+            raise InvalidParameter("the capacity must be at least 1 and less than 2^36", hint="--capacity 1000000")
+        if self.capacity is not None and self.capacity_epsilon is not None:
+            raise InvalidParameter("a capacity that is given costs nothing", hint="leave one of the two out")
+        if self.page_rows & (self.page_rows - 1) or not 16 <= self.page_rows <= 1 << 20:
+            raise InvalidParameter("a page must have a power of two of rows, from 16 to 2^20", hint="1024 is usual")
+        if self.memory_bytes < 1 << 20:
+            raise InvalidParameter("a load needs at least 1 MiB of memory", hint="2 GiB is usual")
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What a load has done: for the owner, who may know the number of rows."""
+
+    table: str
+    rows: int
+    capacity: int
+    epsilon: Fraction
+    delta: Fraction
+    indexes: tuple[str, ...]
+
+
+def load(
+    session: Session,
+    catalog: Catalog,
+    ledger: Ledger,
+    name: str,
+    source: object,
+    indexes: Sequence[IndexSpec],
+    options: LoadOptions,
+    progress: Progress,
+) -> tuple[LoadReport, dict[str, Any]]:
+    """Load a source into a table, of which `catalog` is the current version, held for writing; and the new version."""
+    domains, types = {spec.column: spec.domain for spec in indexes}, options.types or {}
+    rows_of = open_source(source, query=options.query, types=types, domains=domains)
+    schema = schema_of(rows_of.schema, types=types, domains=domains)
+    table = _target(catalog, name, schema, indexes)
+    layout = RowLayout(schema, tuple(spec.domain.size for spec in indexes))
+    with _paid(ledger, table, indexes, options) as payment:
+        session.task(
+            "load",
+            table=table.name,
+            table_id=table.id,
+            schema=schema.to_json(),
+            orders=[spec.order().to_json() for spec in indexes],
+            page_rows=options.page_rows,
+            memory_bytes=options.memory_bytes,
+        )
+        try:
+            keys = [(schema.place(spec.column), spec.domain) for spec in indexes]
+            sender = _Sender(session, layout, progress, rows_of.rows)
+            sent = _send(sender, rows_of, keys, options.capacity)
+            capacity = _fix_capacity(sent, payment.capacity, options)
+            sender.fill(capacity)
+        except BaseException:
+            with suppress(ScumbleError):
+                session.task("abandon")
+            raise
+        payment.draw_indexes()
+        progress("building", sent, sent)
+        opened = session.task("build", capacity=capacity, real_rows=sent)
+    report = LoadReport(name, sent, capacity, *payment.charged(), tuple(spec.column for spec in indexes))
+    return report, opened
+
+
+def _target(catalog: Catalog, name: str, schema: Schema, indexes: Sequence[IndexSpec]) -> Table:
+    if not name.isidentifier() or len(name) > 64:
+        raise InvalidParameter(
+            "a table's name is a word of letters, digits and underscores", hint="flights_2013, for example"
+        )
+    columns = [spec.column.lower() for spec in indexes]
+    if len(set(columns)) < len(columns):
+        raise InvalidParameter("a column is indexed twice", hint="one index for each column is enough")
+    if name not in catalog:
+        return Table(uuid.uuid4().hex, name, schema, ())
+    table = catalog.table(name)
+    if table.schema != schema:
+        raise Exists(
+            f"the table {name!r} is there, and has other columns",
+            hint="give the same columns and types, or load into a table of another name",
+        )
+    return table
+
+
+# --- rows ------------------------------------------------------------------------------------------
+
+
+class _Sender:
+    """Sends rows in batches whose sizes depend on nothing but how many rows there are in the end, dummies included."""
+
+    def __init__(self, session: Session, layout: RowLayout, progress: Progress, expected: int | None) -> None:
+        self._session, self._layout, self._progress, self._expected = session, layout, progress, expected
+        self._batch = np.empty((max(1, SENT_BYTES // (8 * layout.words)), layout.words), np.int64)
+        self._filled = 0
+        self.rows = 0
+
+    def send(self, rows: Words) -> None:
+        """Add rows to the batch, and send it whenever it is full."""
+        at = 0
+        while at < len(rows):
+            take = min(len(rows) - at, len(self._batch) - self._filled)
+            self._batch[self._filled : self._filled + take] = rows[at : at + take]
+            self._filled += take
+            at += take
+            if self._filled == len(self._batch):
+                self._flush()
+        self.rows += len(rows)
+        self._progress("loading", self.rows, self._expected)
+
+    def fill(self, capacity: int) -> None:
+        """Send dummies until there are so many rows."""
+        while self.rows < capacity:
+            self.send(dummy_rows(min(capacity - self.rows, len(self._batch)), self._layout))
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._filled:
+            self._session.send_rows(self._batch[: self._filled])
+            self._filled = 0
+
+    @property
+    def layout(self) -> RowLayout:
+        """How rows are laid out."""
+        return self._layout
+
+
+def _send(sender: _Sender, batches: Any, keys: list[tuple[int, Domain]], capacity: int | None) -> int:
+    for batch in batches:
+        if capacity is not None and sender.rows + len(batch) > capacity:
+            raise BadRows("there are more rows than the capacity", hint="give a larger --capacity")
+        sender.send(encode_rows(batch, sender.layout, keys, first_row=sender.rows + 1))
+    return sender.rows
+
+
+def _fix_capacity(rows: int, budget: Budget | None, options: LoadOptions) -> int:
+    """The public capacity, in whole pages: as given, or the number of rows with noise and a shift on top.
+
+    Sensitivity: 1; neighbours: one row added or removed; cost: the capacity's budget; docs/privacy.md section 10.
+    """
+    capacity = options.capacity
+    if capacity is None:
+        assert budget is not None  # noqa: S101  _paid has spent one
+        budget.draw()
+        capacity = release_bound(np.array([rows]), budget.row_epsilon, CAPACITY_BETA, lossless=True)
+    return max(1, -(-capacity // options.page_rows)) * options.page_rows
+
+
+# --- money -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Payment:
+    indexes: tuple[Budget, ...]
+    capacity: Budget | None
+
+    def draw_indexes(self) -> None:
+        for budget in self.indexes:
+            budget.draw()
+
+    def charged(self) -> tuple[Fraction, Fraction]:
+        budgets = [*self.indexes, *([self.capacity] if self.capacity else [])]
+        return sum((b.epsilon for b in budgets), Fraction(0)), sum((b.delta for b in budgets), Fraction(0))
+
+
+@contextmanager
+def _paid(ledger: Ledger, table: Table, indexes: Sequence[IndexSpec], options: LoadOptions) -> Iterator[_Payment]:
+    """Spend on everything before any work is done; if it fails, what nothing was drawn from is given back."""
+    part = uuid.uuid4().hex[:8]
+    spent: list[Budget] = []
+
+    def spend(what: str, price: Price) -> Budget:
+        group = f"{table.name} ({table.id[:8]}) {what}"
+        budget = ledger.spend(
+            price.epsilon,
+            f"{table.name} {what}",
+            delta=price.delta,
+            rows_per_user=price.rows_per_user,
+            partition=(group, part),
+        )
+        spent.append(budget)
+        return budget
+
+    try:
+        for spec in indexes:
+            spend(spec.column, spec.price())
+        capacity = None if options.capacity is not None else spend("capacity", _capacity_price(indexes, options))
+        yield _Payment(tuple(spent[: len(indexes)]), capacity)
+    except BaseException:
+        for budget in spent:
+            with suppress(ScumbleError):
+                budget.cancel()
+        raise
+
+
+def _capacity_price(indexes: Sequence[IndexSpec], options: LoadOptions) -> Price:
+    prices = [spec.price() for spec in indexes]
+    epsilon = options.capacity_epsilon
+    if epsilon is None:
+        epsilon = min((price.epsilon for price in prices), default=None)
+        epsilon = CAPACITY_EPSILON if epsilon is None else epsilon * CAPACITY_SHARE
+    rows_per_user = max((price.rows_per_user for price in prices), default=1)
+    return price_of(epsilon, CAPACITY_BETA, rows_per_user, "lossless")

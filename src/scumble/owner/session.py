@@ -1,0 +1,64 @@
+"""The owner's end of a session: tasks, executions and rows go out sealed to the enclave; its answers are opened.
+
+The provider carries both, and sees their lengths. Threads may share a session: requests take their turns.
+"""
+
+import json
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scumble.boundary.plan import Plan
+from scumble.boundary.requests import JSON, ROWS, Scan, pack_execution
+from scumble.boundary.session import Channel, seal_greeting, settle
+from scumble.boundary.storage import Enclave
+
+__all__ = ["Session"]
+
+
+class Session:
+    """SECRET: an open line to the enclave, for one database."""
+
+    def __init__(self, service: Enclave, database: str, data_key: bytes) -> None:
+        self._service = service
+        self._turn = threading.Lock()
+        request_key, answer_key = Channel.fresh_keys()
+        greeting = {
+            "database": database,
+            "data_key": data_key.hex(),
+            "request_key": request_key.hex(),
+            "answer_key": answer_key.hex(),
+        }
+        self._channel = Channel(request_key, answer_key)
+        self._number, answer = service.greet(seal_greeting(service.public_key, greeting))
+        settle(self._channel.open_answer(answer))
+
+    def task(self, name: str, **fields: Any) -> dict[str, Any]:
+        """Ask for something other than an execution."""
+        answer = self._ask(JSON + json.dumps({"task": name, **fields}).encode())
+        result: dict[str, Any] = json.loads(bytes(answer))
+        return result
+
+    def prepare(self, plan: Plan) -> int:
+        """Have a plan kept; its number."""
+        return int(self.task("prepare", plan=plan.to_json())["plan"])
+
+    def execute(self, plan: int, scans: Sequence[Scan], bounds: NDArray[np.int64]) -> memoryview:
+        """Execute a plan; the answer as the plan's output lays it out."""
+        return self._ask(pack_execution(plan, scans, bounds))
+
+    def send_rows(self, rows: NDArray[np.int64]) -> None:
+        """Send rows of a load."""
+        self._ask(ROWS + rows.tobytes())
+
+    def close(self) -> None:
+        """End the session."""
+        self._service.leave(self._number)
+
+    def _ask(self, request: bytes) -> memoryview:
+        with self._turn:
+            sealed = self._channel.seal_request(request)
+            return settle(self._channel.open_answer(self._service.request(self._number, sealed)))

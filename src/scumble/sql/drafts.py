@@ -1,0 +1,163 @@
+"""Drafts: predicates whose bounds have no place yet, so that they can be combined and told of other columns.
+
+Drafts come in, drafts go out; `lay_out` makes the boundary's predicate of one, and its bounds.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from scumble.boundary.predicate import And, Compare, Constant, In, Or, Predicate
+from scumble.sql.bounds import Bounds, Entry, Fixed, Range
+from scumble.sql.constants import Replan
+
+__all__ = [
+    "AllOf",
+    "AnyOf",
+    "Draft",
+    "Leaf",
+    "all_of",
+    "any_of",
+    "columns_of",
+    "lay_out",
+    "matches_nulls",
+    "on_column",
+]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A test of one column, before its bounds have a place."""
+
+    column: int
+    entry: Entry
+    negated: bool = False
+    null_matches: bool = False
+
+
+@dataclass(frozen=True)
+class AllOf:
+    """All of them."""
+
+    parts: "tuple[Draft, ...]"
+
+
+@dataclass(frozen=True)
+class AnyOf:
+    """Any of them."""
+
+    parts: "tuple[Draft, ...]"
+
+
+Draft = Leaf | Compare | Constant | AllOf | AnyOf
+
+
+def any_of(parts: Iterable[Draft | None]) -> Draft | None:
+    """Any of them; None if one of them is not known."""
+    flat: list[Draft] = []
+    for part in parts:
+        if part is None:
+            return None
+        flat += part.parts if isinstance(part, AnyOf) else [part]
+    if Constant(True) in flat:
+        return Constant(True)
+    flat = list(dict.fromkeys(part for part in flat if part != Constant(False)))
+    return flat[0] if len(flat) == 1 else AnyOf(tuple(flat)) if flat else Constant(False)
+
+
+def all_of(parts: Iterable[Draft]) -> Draft:
+    """All of them, with ranges on the same column made one."""
+    flat: list[Draft] = []
+    for part in parts:
+        flat += part.parts if isinstance(part, AllOf) else [part]
+    if Constant(False) in flat:
+        return Constant(False)
+    merged: list[Draft] = []
+    places: dict[int, int] = {}
+    for part in dict.fromkeys(part for part in flat if part != Constant(True)):
+        if isinstance(part, Leaf) and isinstance(part.entry, Range) and not part.negated and not part.entry.between:
+            if part.column in places:
+                before = merged[places[part.column]]
+                assert isinstance(before, Leaf)  # noqa: S101 - places holds ranges only
+                assert isinstance(before.entry, Range)  # noqa: S101
+                both = before.entry.comparisons + part.entry.comparisons
+                merged[places[part.column]] = replace(before, entry=replace(before.entry, comparisons=both))
+                continue
+            places[part.column] = len(merged)
+        merged.append(part)
+    return merged[0] if len(merged) == 1 else AllOf(tuple(merged)) if merged else Constant(True)
+
+
+def lay_out(draft: Draft) -> tuple[Predicate, Bounds]:
+    """Give every leaf's bounds their place."""
+    entries: list[Entry] = []
+    offset = 0
+
+    def placed(part: Draft) -> Predicate:
+        nonlocal offset
+        match part:
+            case Leaf(column, entry, negated, null_matches):
+                entries.append(known := _known(entry))
+                leaf = In(column, offset, known.count, negated, null_matches)
+                offset += 2 * known.count * known.type.words
+                return leaf
+            case AllOf(parts):
+                return And(tuple(map(placed, parts)))
+            case AnyOf(parts):
+                return Or(tuple(map(placed, parts)))
+        return part
+
+    return placed(draft), Bounds(tuple(entries))
+
+
+def _known(entry: Entry) -> Entry:
+    """The entry with its intervals, if no parameter is open: sorted, without empty ones, neighbours made one."""
+    try:
+        intervals = sorted(pair for pair in entry.resolve(None) if pair[0] <= pair[1])
+    except Replan:
+        return entry
+    merged = intervals[:1]
+    for low, high in intervals[1:]:
+        last_low, last_high = merged[-1]
+        if low <= last_high or (len(low) == 1 and low[0] == last_high[0] + 1):
+            merged[-1] = (last_low, max(high, last_high))
+        else:
+            merged.append((low, high))
+    return Fixed(entry.type, tuple(merged))
+
+
+def matches_nulls(draft: Draft) -> bool:
+    """Whether a row in which every column is null matches."""
+    match draft:
+        case Leaf(null_matches=null_matches):
+            return null_matches
+        case Constant(value):
+            return value
+        case AllOf(parts):
+            return all(map(matches_nulls, parts))
+        case AnyOf(parts):
+            return any(map(matches_nulls, parts))
+    return False
+
+
+def columns_of(draft: Draft) -> frozenset[int]:
+    """The columns that a draft reads."""
+    match draft:
+        case Leaf(column=column):
+            return frozenset([column])
+        case Compare(left=left, right=right):
+            return frozenset([left, right])
+        case AllOf(parts) | AnyOf(parts):
+            return frozenset[int]().union(*map(columns_of, parts))
+    return frozenset()
+
+
+def on_column(draft: Draft, column: int) -> Draft:
+    """A draft about one column, told of another one."""
+    match draft:
+        case Leaf():
+            return replace(draft, column=column)
+        case AllOf(parts):
+            return AllOf(tuple(on_column(part, column) for part in parts))
+        case AnyOf(parts):
+            return AnyOf(tuple(on_column(part, column) for part in parts))
+    return draft

@@ -1,0 +1,183 @@
+"""EXPLAIN: a bound statement comes in; what it will read, what runs where, and what the provider sees, go out in words.
+
+All of it is for the asker. The provider sees the part that says so; the conditions' constants are not in that part.
+"""
+
+import html
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any
+
+from scumble.boundary.plan import Aggregates
+from scumble.schema import Schema
+from scumble.sql.query import AggregateQuery
+from scumble.sql.scans import Access
+from scumble.sql.statement import Bound
+
+__all__ = ["Explanation", "ScanExplanation", "TableExplanation", "explain"]
+
+SHOWN = 4  # ranges in the text; JSON has all of them
+
+
+@dataclass(frozen=True)
+class ScanExplanation:
+    """Pages of one run: `ranks` are (first, last), `positions` (start, stop), `pages` (first, how many)."""
+
+    run: str
+    index: str | None
+    ranks: list[tuple[int, int]]
+    positions: list[tuple[int, int]]
+    pages: list[tuple[int, int]]
+    of_pages: int
+
+
+@dataclass(frozen=True)
+class TableExplanation:
+    """How the rows of one table are found.
+
+    `expected_overhead_rows` is what the index's slack adds to the rows of the ranges, before they are rounded to pages;
+    `beta` bounds the chance that the index loses a row; `answer_bytes` is the size of the answer before it is sealed.
+    """
+
+    table: str
+    indexes: list[str]
+    reason: str
+    scans: list[ScanExplanation]
+    pages_read: int
+    pages_of_full_scan: int
+    rows_read: int
+    capacity: int
+    expected_overhead_rows: int
+    beta: float
+    columns_read: list[str]
+    bytes_read: int
+    answer: str
+    answer_rows: int
+    answer_bytes: int
+    enclave_conditions: list[str]
+    owner_conditions: list[str]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a query will do. Queries charge no epsilon: the index has paid for all of them."""
+
+    kind: str
+    tables: list[TableExplanation]
+    owner_sql: str | None
+    epsilon_charged: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The same for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{'':<{2 * depth}}{text}" for depth, text in self._lines())
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f'<tr><td style="text-align:left;padding-left:{1 + 1.5 * depth}em">{html.escape(text)}</td></tr>'
+            for depth, text in self._lines()
+        )
+        return f"<table>{rows}</table>"
+
+    def _lines(self) -> list[tuple[int, str]]:
+        lines = [(0, self.kind)]
+        for table in self.tables:
+            lines += _table_lines(table)
+        if self.owner_sql is not None:
+            lines += [(0, "at the owner, DuckDB runs"), (1, " ".join(self.owner_sql.split()))]
+        return [*lines, (0, f"epsilon charged: {self.epsilon_charged}")]
+
+
+def explain(bound: Bound) -> Explanation:
+    """Explain what a bound statement will do."""
+    query = bound.query
+    if isinstance(query, AggregateQuery):
+        tables = [_table(bound.accesses[0], list(query.conditions), [])]
+        return Explanation("aggregates in the enclave", tables, None if query.direct else query.final_sql)
+    tables = [
+        _table(access, list(fetch.conditions), list(fetch.residual))
+        for fetch, access in zip(query.fetches, bound.accesses, strict=True)
+    ]
+    kind = "rows, finished at the owner" if tables else "no table: DuckDB alone, at the owner"
+    return Explanation(kind, tables, query.final_sql)
+
+
+def _table(access: Access, enclave: list[str], owner: list[str]) -> TableExplanation:
+    paths = access.paths
+    schema = paths.table.schema
+    models = [scan.run.index for scan in access.scans if scan.run.index is not None and scan.ranks]
+    overhead = sum(
+        2 * scan.run.index.slack_rows * len(scan.positions)
+        for scan in access.scans
+        if scan.run.index is not None and scan.ranks
+    )
+    answer, answer_rows, answer_bytes = _answer(access, schema)
+    full = paths.paths[0].runs if paths.paths else ()
+    return TableExplanation(
+        table=paths.table.name,
+        indexes=[attribute for attribute in access.attributes if attribute is not None],
+        reason=access.reason,
+        scans=[
+            ScanExplanation(
+                scan.run.id,
+                scan.run.attribute if scan.ranks else None,
+                list(scan.ranks),
+                list(scan.positions),
+                list(scan.pages),
+                scan.run.pages,
+            )
+            for scan in access.scans
+        ],
+        pages_read=access.pages,
+        pages_of_full_scan=sum(run.pages for run in full),
+        rows_read=access.rows,
+        capacity=paths.table.capacity,
+        expected_overhead_rows=min(overhead, access.rows),
+        beta=float(max((model.beta for model in models), default=0)),
+        columns_read=[schema.columns[place].name for place in paths.columns],
+        bytes_read=access.bytes_read,
+        answer=answer,
+        answer_rows=answer_rows,
+        answer_bytes=answer_bytes,
+        enclave_conditions=enclave,
+        owner_conditions=owner,
+    )
+
+
+def _answer(access: Access, schema: Schema) -> tuple[str, int, int]:
+    output = access.plan.output
+    if not isinstance(output, Aggregates):
+        width = 1 + sum(schema.columns[place].page_row_bytes for place in output.columns)
+        return "rows, blanked where they do not match", access.rows, access.rows * width
+    return "aggregate states", prod(output.group_sizes(schema)), 8 * output.layout(schema)[1]
+
+
+def _table_lines(table: TableExplanation) -> list[tuple[int, str]]:
+    how = f"by its index on {' and '.join(table.indexes)}" if table.indexes else "by a full oblivious scan"
+    lines = [(0, f"{table.table}: {how} ({table.reason})")]
+    for scan in table.scans:
+        if scan.index is not None:
+            lines.append((1, f"ranks {_ranges(scan.ranks, 0)} of {scan.index}, positions {_ranges(scan.positions, 1)}"))
+        lines.append((1, f"run {scan.run}: {_pages(scan.pages)} of {scan.of_pages:,}"))
+    if table.indexes:
+        lines.append((1, f"reads about {table.expected_overhead_rows:,} rows more than the ranges hold, for privacy"))
+        lines.append((1, f"chance that a row is lost: at most {table.beta:g}"))
+    if table.enclave_conditions:
+        lines.append((1, f"the enclave tests: {' AND '.join(table.enclave_conditions)}"))
+    if table.owner_conditions:
+        lines.append((1, f"only DuckDB tests: {' AND '.join(table.owner_conditions)}"))
+    share = f"{table.pages_read:,} pages of {table.pages_of_full_scan:,} in each of {len(table.columns_read)} columns"
+    lines.append((1, f"the provider sees: {share} ({', '.join(table.columns_read)}), {table.bytes_read:,} bytes"))
+    lines.append((1, f"and an answer of {table.answer_bytes:,} bytes: {table.answer_rows:,} {table.answer}"))
+    return lines
+
+
+def _ranges(ranges: list[tuple[int, int]], open_end: int) -> str:
+    shown = [f"{first:,} to {last - open_end:,}" for first, last in ranges[:SHOWN]]
+    return ", ".join(shown) + (f" and {len(ranges) - SHOWN:,} more" if len(ranges) > SHOWN else "")
+
+
+def _pages(pages: list[tuple[int, int]]) -> str:
+    return f"pages {_ranges([(first, first + count) for first, count in pages], 1)}"

@@ -1,0 +1,189 @@
+"""Names: a statement and the catalog come in; every place where a table occurs goes out, with its alias and columns.
+
+DuckDB binds names in the end; here it is only worked out which tables' columns a query can need, and which conditions
+are certain to be about one table. Where a name is in doubt, all columns are taken and no condition. None of it is
+secret.
+"""
+
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cached_property
+
+from sqlglot import exp
+
+from scumble.boundary.catalog import Catalog, Table
+from scumble.sql.parse import Parsed
+from scumble.sql.source import Span, bad, unsupported
+
+__all__ = ["Occurrence", "Scope", "scopes_of", "select_of", "suggestion"]
+
+SYSTEM_SCHEMAS = {"information_schema", "pg_catalog", "system", "temp"}
+
+
+@dataclass(frozen=True, eq=False)
+class Occurrence:
+    """A table of the database at one place in a statement."""
+
+    node: exp.Table
+    table: Table
+    select: exp.Select | None
+
+    @cached_property
+    def alias(self) -> str:
+        """The name that columns are qualified with, in lower case."""
+        return self.node.alias_or_name.lower()
+
+    @property
+    def renamed(self) -> bool:
+        """Whether the query gives its columns other names, or turns its rows into columns."""
+        alias = self.node.args.get("alias")
+        return bool((alias and alias.columns) or self.node.args.get("pivots"))
+
+    @property
+    def span(self) -> Span:
+        """Where the table's name stands, with what it is qualified by."""
+        parts = self.node.parts
+        return Span(min(p.meta["start"] for p in parts), max(p.meta["end"] for p in parts) + 1)
+
+
+@dataclass(eq=False)
+class Scope:
+    """A SELECT, and the tables of the database in its FROM."""
+
+    select: exp.Select
+    others: "dict[int, Scope]"
+    occurrences: list[Occurrence] = field(default_factory=list)
+
+    @cached_property
+    def merged_names(self) -> set[str]:
+        """Names that USING makes one of two columns."""
+        joins = self.select.find_all(exp.Join)
+        return {name.name.lower() for join in joins for name in join.args.get("using") or []}
+
+    @cached_property
+    def has_natural(self) -> bool:
+        """Whether names are merged that the query does not show."""
+        return any((join.args.get("method") or "").upper() == "NATURAL" for join in self.select.find_all(exp.Join))
+
+    def place(self, column: exp.Column, occurrence: Occurrence) -> int | None:
+        """Which column of an occurrence a reference in this SELECT means; None if it is another's, or in doubt."""
+        name, qualifier = column.name.lower(), column.table.lower()
+        schema = occurrence.table.schema
+        if occurrence.renamed or name not in schema or isinstance(column.this, exp.Star):
+            return None
+        if qualifier:
+            return schema.place(name) if qualifier == occurrence.alias else None
+        if self.has_natural or name in self.merged_names:
+            return None
+        if any(other is not occurrence and (other.renamed or name in other.table.schema) for other in self.occurrences):
+            return None
+        return schema.place(name)
+
+    def needed(self, occurrence: Occurrence) -> tuple[int, ...]:
+        """The columns of an occurrence that the query can read; one of the narrowest if it reads none."""
+        columns = occurrence.table.schema.columns
+        everything = tuple(range(len(columns)))
+        if occurrence.renamed or self.has_natural:
+            return everything
+        names: set[str] = set(self.merged_names)
+        for node in self.select.walk():
+            match node:
+                case exp.Star() if not isinstance(node.parent, exp.Count) and self._is_ours(node, occurrence):
+                    return everything
+                case exp.Columns() | exp.Pivot():
+                    return everything
+                case exp.Column() if not isinstance(node.this, exp.Star):
+                    if self._may_mean(node, occurrence):
+                        names.add(node.name.lower())
+                    if occurrence.alias in (node.name.lower(), node.args.get("db") and node.args["db"].name.lower()):
+                        return everything
+        found = tuple(place for place, column in enumerate(columns) if column.name.lower() in names)
+        return found or (min(everything, key=lambda place: columns[place].page_row_bytes),)
+
+    def _is_ours(self, star: exp.Star, occurrence: Occurrence) -> bool:
+        parent = star.parent
+        if isinstance(parent, exp.Column) and parent.table:
+            return parent.table.lower() == occurrence.alias
+        return star.find_ancestor(exp.Select) is self.select
+
+    def _may_mean(self, column: exp.Column, occurrence: Occurrence) -> bool:
+        if column.table:
+            return column.table.lower() == occurrence.alias
+        # A name in a subquery means the subquery's own table if that has it.
+        select = column.find_ancestor(exp.Select)
+        while select is not None and select is not self.select:
+            scope = self.others.get(id(select))
+            if scope and any(not own.renamed and column.name in own.table.schema for own in scope.occurrences):
+                return False
+            select = select.find_ancestor(exp.Select)
+        return True
+
+
+def scopes_of(parsed: Parsed, catalog: Catalog) -> list[Scope]:
+    """All SELECTs that read tables of the database; BadQuery for a table that is not there."""
+    scopes: dict[int, Scope] = {}
+    for node in parsed.tree.find_all(exp.Table):
+        if not isinstance(node.this, exp.Identifier) or _is_cte(node):
+            continue
+        table = _table(parsed.text, node, catalog)
+        select = select_of(node)
+        if select is None:
+            raise unsupported(parsed.text, "a table can stand in the FROM of a SELECT only", node)
+        scope = scopes.setdefault(id(select), Scope(select, scopes))
+        scope.occurrences.append(Occurrence(node, table, select))
+    for scope in scopes.values():
+        scope.occurrences.sort(key=lambda occurrence: occurrence.span.start)
+    return sorted(scopes.values(), key=lambda scope: scope.occurrences[0].span.start)
+
+
+def select_of(node: exp.Expr) -> exp.Select | None:
+    """The SELECT that an expression belongs to."""
+    return node.find_ancestor(exp.Select)
+
+
+def _table(text: str, node: exp.Table, catalog: Catalog) -> Table:
+    schema = node.db.lower()
+    if schema in SYSTEM_SCHEMAS or node.catalog.lower() in SYSTEM_SCHEMAS:
+        raise unsupported(text, "system tables cannot be queried", node, hint="`scumble tables` lists what is there")
+    if node.name in catalog and schema in ("", "main") and not node.catalog:
+        return catalog.table(node.name)
+    names = [table.name for table in catalog.tables]
+    raise bad(text, f"there is no table {node.name!r}", node, hint=suggestion(node.name, names, "tables"))
+
+
+def suggestion(name: str, names: list[str], what: str) -> str:
+    """A hint that lists what there is, and what comes closest to a name."""
+    if not names:
+        return f"there are no {what}"
+    by_lower = {known.lower(): known for known in names}
+    close = get_close_matches(name.lower(), list(by_lower), 1)
+    listed = f"there are the {what} {', '.join(names)}"
+    return f"did you mean {by_lower[close[0]]!r}? {listed}" if close else listed
+
+
+def _is_cte(node: exp.Table) -> bool:
+    """Whether a name means a common table expression that is in sight."""
+    if node.db:
+        return False
+    name = node.name.lower()
+    child: exp.Expr = node
+    parent = node.parent
+    while parent is not None:
+        with_ = parent.args.get("with_")
+        if isinstance(with_, exp.With) and child is not with_ and _defines(with_, name):
+            return True
+        if isinstance(parent, exp.With):
+            before = None if parent.args.get("recursive") else child
+            if _defines(parent, name, before):
+                return True
+        child, parent = parent, parent.parent
+    return False
+
+
+def _defines(with_: exp.With, name: str, before: exp.Expr | None = None) -> bool:
+    for cte in with_.expressions:
+        if cte is before:
+            return False
+        if cte.alias.lower() == name:
+            return True
+    return False

@@ -1,0 +1,102 @@
+"""Statements: SQL text and the catalog come in; a prepared statement goes out, to be bound to parameters many times.
+
+A statement is good for one version of the catalog. Binding gives the pages to read for each table, and the SQL that
+DuckDB runs on what comes back. Parsing is done once; what depends on the parameters is a few microseconds.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from scumble.boundary.catalog import Catalog
+from scumble.errors import BadQuery, UnsupportedQuery
+from scumble.sql.aggregate import aggregate_query
+from scumble.sql.constants import Constants, Evaluate, ParamValues, Replan
+from scumble.sql.names import scopes_of
+from scumble.sql.parse import Parsed, parse
+from scumble.sql.query import AggregateQuery, RowQuery
+from scumble.sql.rows import row_query
+from scumble.sql.scans import Access
+from scumble.sql.unknown import refuse_unknown_columns
+
+__all__ = ["Bound", "Statement", "analyse", "prepare"]
+
+
+class Bound(NamedTuple):
+    """A statement with its parameters: one access for each fetch of a row query, or one for an aggregate query."""
+
+    query: AggregateQuery | RowQuery
+    accesses: tuple[Access, ...]
+    final_parameters: dict[str, Any]
+
+
+class Statement:
+    """A prepared statement, for one version of the catalog. `sql` is its text with named parameters, for DESCRIBE."""
+
+    __slots__ = ("_evaluate", "_keys", "_needed", "_positional", "_replans", "catalog", "parsed", "query", "sql")
+
+    def __init__(self, parsed: Parsed, catalog: Catalog, evaluate: Evaluate | None) -> None:
+        self.parsed, self.catalog, self._evaluate = parsed, catalog, evaluate
+        self.sql = parsed.sql
+        self._keys = parsed.keys
+        positions = [key for key in self._keys.values() if isinstance(key, int)]
+        self._needed = max(positions) + 1 if positions else 0
+        self._positional = self._needed if len(positions) == len(self._keys) else -1
+        constants = Constants(parsed.keys, evaluate)
+        self.query = analyse(parsed, catalog, constants)
+        # Where a parameter is part of a constant expression or a pattern, only its value tells the shape.
+        self._replans = constants.open_expressions
+
+    def bind(self, params: ParamValues = ()) -> Bound:
+        """Plan the accesses for some parameters."""
+        if type(params) not in (tuple, list) or len(params) != self._positional:
+            self._check(params)
+        if self._replans:
+            return self._replanned(params)
+        try:
+            return self._bound(self.query, params)
+        except Replan:
+            return self._replanned(params)
+
+    def parameters(self, params: ParamValues = ()) -> dict[str, Any]:
+        """All parameters by the names that they have in `sql`."""
+        self._check(params)
+        return {name: params[key] for name, key in self._keys.items()}  # type: ignore[index]
+
+    def _replanned(self, params: ParamValues) -> Bound:
+        return self._bound(analyse(self.parsed, self.catalog, Constants(self._keys, self._evaluate, params)), params)
+
+    def _bound(self, query: AggregateQuery | RowQuery, params: ParamValues) -> Bound:
+        if isinstance(query, AggregateQuery):
+            accesses: tuple[Access, ...] = (query.paths.access(query.bounds.words(params)),)
+        else:
+            accesses = tuple(fetch.paths.access(fetch.bounds.words(params)) for fetch in query.fetches)
+        keys = self._keys
+        values = {name: params[keys[name]] for name in query.final_parameters}  # type: ignore[index]
+        return Bound(query, accesses, values)
+
+    def _check(self, params: ParamValues) -> None:
+        if isinstance(params, Mapping):
+            missing = [str(key) for key in self._keys.values() if key not in params]
+            if missing or self._needed or len(params) != len(self._keys):
+                names = ", ".join(map(str, self._keys)) or "none"
+                raise BadQuery("the parameters do not fit the query", hint=f"it names these: {names}")
+        elif isinstance(params, str | bytes) or len(params) != self._needed or len(self._keys) > self._needed:
+            raise BadQuery(
+                "the parameters do not fit the query",
+                hint=f"it takes {self._needed} in a list" if self._needed or not self._keys else "pass them by name",
+            )
+
+
+def prepare(sql: str, catalog: Catalog, evaluate: Evaluate | None = None) -> Statement:
+    """Parse and plan a statement; `evaluate` runs a constant expression in DuckDB."""
+    try:
+        return Statement(parse(sql), catalog, evaluate)
+    except RecursionError as error:
+        raise UnsupportedQuery("the query is nested too deeply", hint="split it up with WITH") from error
+
+
+def analyse(parsed: Parsed, catalog: Catalog, constants: Constants) -> AggregateQuery | RowQuery:
+    """What a statement comes down to: aggregates in the enclave if they can be, rows for DuckDB if not."""
+    scopes = scopes_of(parsed, catalog)
+    refuse_unknown_columns(parsed, scopes)
+    return aggregate_query(parsed, scopes, constants) or row_query(parsed, scopes, constants)

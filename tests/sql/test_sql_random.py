@@ -1,0 +1,259 @@
+# ruff: noqa: S608 - SQL is what is tested here
+"""Random queries, three ways: DuckDB on the whole table, the reference on what is fetched, and covers as supersets."""
+
+import math
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from sql_random import aggregations, conditions, joins
+from sql_tables import Loaded, catalog_of, duck, evaluate, fetched, matches, small_table
+
+from scumble.boundary.plan import Expression
+from scumble.schema.scalars import words_of
+from scumble.sql import AggregateQuery, RowQuery, prepare
+from scumble.sql.cover import cover
+
+KINDS = {
+    "price": "decimal:-10:10:0.01",
+    "moment": "timestamp:2020-01-01T00:00:00:2020-01-31T00:00:00:1h",
+    "wood": 'category:["ash","birch","cedar","oak"]',
+    "m": f"keys:{list(range(100))}",
+}
+TABLES = {batches: small_table(batches=batches) for batches in (1, 3)}
+TABLES[2] = small_table(batches=2, indexes=KINDS)
+OTHER = small_table(60, indexes={})
+MANY = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def renamed(loaded: Loaded, name: str) -> Loaded:
+    table = loaded.table
+    return Loaded(type(table)("id-" + name, name, table.schema, table.runs), loaded.rows, loaded.runs)
+
+
+U = renamed(OTHER, "u")
+CATALOG = {batches: catalog_of(table, U) for batches, table in TABLES.items()}
+
+
+@pytest.fixture(scope="module")
+def connection() -> duckdb.DuckDBPyConnection:
+    return duck(TABLES[1], U)
+
+
+def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> list[tuple[Any, ...]] | None:
+    """DuckDB's answer as a sorted list; None if it refuses the query."""
+    try:
+        rows = connection.execute(sql).fetchall()
+    except duckdb.Error:
+        event("DuckDB refuses")
+        return None
+    return sorted(rows, key=repr)
+
+
+@MANY
+@given(condition=conditions(), batches=st.sampled_from([1, 2, 3]))
+def test_conditions(connection: duckdb.DuckDBPyConnection, condition: str, batches: int) -> None:
+    expected = answer(connection, f"SELECT id FROM t WHERE {condition}")
+    if expected is None:
+        return
+    wanted = [row[0] for row in expected]
+    loaded = TABLES[batches]
+    counted = prepare(f"SELECT count(*) FROM t WHERE {condition}", CATALOG[batches], evaluate).bind()
+    event(f"exact: {isinstance(counted.query, AggregateQuery)}")
+    event(f"scans: {len(counted.accesses[0].attributes)}")
+    if isinstance(counted.query, AggregateQuery):
+        found = fetched(counted.accesses[0], loaded)
+        assert sorted(found) == sorted(wanted)
+    bound = prepare(f"SELECT id FROM t WHERE {condition}", CATALOG[batches], evaluate).bind()
+    assert isinstance(bound.query, RowQuery)
+    (access,), (fetch,) = bound.accesses, bound.query.fetches
+    found = fetched(access, loaded)
+    assert len(found) == len(set(found))
+    assert set(found) >= set(wanted)
+    words = fetch.bounds.words(None)
+    for place in (0, 1, 2, 5, 6, 7, 8):
+        type_ = loaded.table.schema.columns[place].type
+        keys = cover(fetch.predicate, place, type_, words)
+        for row in loaded.rows:
+            if matches(fetch.predicate, loaded.table.schema, row, words):
+                own = None if row[place] is None else words_of(type_, row[place])
+                assert keys.nulls if own is None else any(low <= own <= high for low, high in keys.intervals)
+
+
+DISJUNCTS = st.one_of(
+    st.integers(0, 99).map(lambda n: f"n = {n}"),
+    st.integers(0, 199).map(lambda n: f"id BETWEEN {n} AND {n + 3}"),
+    st.integers(1, 28).map(lambda n: f"day = '2020-01-{n:02}'"),
+    st.sampled_from(["n IS NULL", "day IS NULL", "name = 'b'", "name LIKE 'z%'", "(n < 3 AND ok)", "n IN (1, 50, 51)"]),
+)
+
+
+@MANY
+@given(
+    parts=st.lists(DISJUNCTS, min_size=2, max_size=4, unique=True),
+    extra=st.sampled_from(["", " AND ok", " AND n IS NOT NULL", " AND m < 50", " AND day IS NULL"]),
+    batches=st.sampled_from([1, 3]),
+)
+def test_unions(connection: duckdb.DuckDBPyConnection, parts: list[str], extra: str, batches: int) -> None:
+    where = f"({' OR '.join(parts)}){extra}"
+    bound = prepare(f"SELECT count(*) FROM t WHERE {where}", CATALOG[batches], evaluate).bind()
+    assert isinstance(bound.query, AggregateQuery)
+    (access,) = bound.accesses
+    event(f"indexes: {len(access.attributes)}")
+    found = fetched(access, TABLES[batches])
+    expected = connection.execute(f"SELECT id FROM t WHERE {where}").fetchall()
+    assert sorted(found) == sorted(row[0] for row in expected)
+
+
+@MANY
+@given(sql=joins())
+def test_joins(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    expected = answer(connection, sql)
+    if expected is None:
+        return
+    bound = prepare(sql, CATALOG[1], evaluate).bind()
+    assert isinstance(bound.query, RowQuery)
+    event(f"rows: {min(len(expected), 1)}")
+    for fetch, access in zip(bound.query.fetches, bound.accesses, strict=True):
+        keep(connection, fetch.name, fetch.table.name, fetch.columns, fetched(access, by_name(fetch.table.name)))
+    assert answer(connection, bound.query.final_sql) == expected
+
+
+@MANY
+@given(sql=aggregations())
+def test_aggregates(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    expected = answer(connection, sql)
+    if expected is None:
+        return
+    bound = prepare(sql, CATALOG[3], evaluate).bind()
+    event(f"in the enclave: {isinstance(bound.query, AggregateQuery)}")
+    if not isinstance(bound.query, AggregateQuery):
+        return
+    query = bound.query
+    found = fetched(bound.accesses[0], TABLES[3])
+    keep(connection, "t_kept", "t", tuple(range(len(TABLES[3].table.schema))), found)
+    groups = query.groups_sql.replace("FROM t", "FROM t_kept AS t")
+    connection.execute(f"CREATE OR REPLACE TABLE __groups AS {groups}")
+    got = answer(connection, query.final_sql)
+    assert got is not None
+    assert same(got, expected)
+    check_expressions(connection, query, found)
+
+
+def check_expressions(connection: duckdb.DuckDBPyConnection, query: AggregateQuery, found: list[int]) -> None:
+    """The enclave's arithmetic on words, divided by the scale, is DuckDB's sum."""
+    described = {row[0]: row[1] for row in connection.execute(f"DESCRIBE {query.groups_sql}").fetchall()}
+    for output in query.outputs:
+        if output.function != "sum":
+            continue
+        expression = query.aggregates.aggregates[output.state].argument
+        assert expression is not None
+        scale = int(described[output.name].rstrip(")").split(",")[1]) if "," in described[output.name] else 0
+        assert scale == output.scale
+        values = [worked_out(expression, TABLES[3].rows[n]) for n in found]
+        known = [value for value in values if value is not None]
+        grouped = connection.execute(f"SELECT sum({output.name}) FROM __groups").fetchone()
+        assert grouped is not None
+        expected = Decimal(sum(known)).scaleb(-scale) if known else None
+        assert (grouped[0] is None and expected is None) or Decimal(grouped[0]) == expected
+
+
+def worked_out(expression: Expression, row: tuple[Any, ...]) -> int | None:
+    match expression:
+        case ("column", place):
+            return None if row[place] is None else words_of(TABLES[3].table.schema.columns[place].type, row[place])[0]
+        case ("constant", value):
+            return int(value)
+    left, right = (worked_out(side, row) for side in expression[1:])
+    if left is None or right is None:
+        return None
+    return {"+": left + right, "-": left - right, "*": left * right}[expression[0]]
+
+
+def same(left: list[tuple[Any, ...]], right: list[tuple[Any, ...]]) -> bool:
+    return len(left) == len(right) and all(
+        a == b
+        or (isinstance(a, float) and isinstance(b, float) and (math.isclose(a, b) or (math.isnan(a) and math.isnan(b))))
+        for one, two in zip(left, right, strict=True)
+        for a, b in zip(one, two, strict=True)
+    )
+
+
+def by_name(name: str) -> Loaded:
+    return TABLES[1] if name == "t" else U
+
+
+def keep(
+    connection: duckdb.DuckDBPyConnection, name: str, table: str, columns: tuple[int, ...], found: list[int]
+) -> None:
+    names = ", ".join(f'"{by_name(table).table.schema.columns[place].name}"' for place in columns)
+    wanted = ", ".join(map(str, found)) or "-1"
+    connection.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT {names} FROM {table} WHERE id IN ({wanted})")
+
+
+PARAMETERS: list[Any] = [0, 3, 50, -1, Decimal("2.5"), Decimal("0.005"), 2.5, 1e2, None, 10**12, "7", True]
+TIMES: list[Any] = [
+    date(2020, 1, 5),
+    datetime(2020, 1, 5),
+    datetime(2020, 1, 5, 7),
+    "2020-01-07",
+    None,
+    "2020-01-09 03:00:00",
+]
+
+
+@MANY
+@given(
+    shape=st.sampled_from(
+        [
+            "n BETWEEN ? AND ?",
+            "n NOT BETWEEN ? AND ?",
+            "NOT (n > ? AND price < ?)",
+            "n IN (?, ?)",
+            "n NOT IN (?, ?)",
+            "price >= ? OR id = ?",
+            "n > ? + 1 AND m <> ?",
+            "n IS DISTINCT FROM ? AND f > ?",
+            "n >= ? AND n < ?",
+        ]
+    ),
+    values=st.lists(st.sampled_from(PARAMETERS), min_size=2, max_size=2),
+)
+def test_parameters(connection: duckdb.DuckDBPyConnection, shape: str, values: list[Any]) -> None:
+    check_parameters(connection, shape, values)
+
+
+@MANY
+@given(
+    shape=st.sampled_from(
+        [
+            "day BETWEEN ? AND ?",
+            "moment > ? AND day <> ?",
+            "day NOT IN (?, ?)",
+            "moment IN (?, ?)",
+            "day >= ? OR moment < ?",
+        ]
+    ),
+    values=st.lists(st.sampled_from(TIMES), min_size=2, max_size=2),
+)
+def test_parameters_of_time(connection: duckdb.DuckDBPyConnection, shape: str, values: list[Any]) -> None:
+    check_parameters(connection, shape, values)
+
+
+def check_parameters(connection: duckdb.DuckDBPyConnection, shape: str, values: list[Any]) -> None:
+    sql = f"SELECT id FROM t WHERE {shape}"
+    try:
+        expected = {row[0] for row in connection.execute(sql, values).fetchall()}
+    except duckdb.Error:
+        return
+    bound = prepare(sql, CATALOG[1], evaluate).bind(values)
+    found = fetched(bound.accesses[0], TABLES[1])
+    assert len(found) == len(set(found))
+    assert set(found) >= expected
+    counted = prepare(f"SELECT count(*) FROM t WHERE {shape}", CATALOG[1], evaluate).bind(values)
+    if isinstance(counted.query, AggregateQuery):
+        assert set(fetched(counted.accesses[0], TABLES[1])) == expected
