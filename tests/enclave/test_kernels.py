@@ -5,6 +5,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+import kernel_calls as calls
 import numpy as np
 import pytest
 from hypothesis import given
@@ -120,19 +121,19 @@ def test_count_sum_and_squares_are_exact(rows: tuple[list[int], list[int], list[
     values, keep, valid = rows
     kept = live(values, keep, valid)
     arguments = (words(values), mask(keep), optional(valid))
-    assert kernels.count(mask(keep), optional(valid)) == len(kept)
-    assert kernels.sum_words(*arguments) == sum(kept)
-    assert kernels.sum_squares(*arguments) == sum(x * x for x in kept)
+    assert calls.count(mask(keep), optional(valid)) == len(kept)
+    assert calls.sum_words(*arguments) == sum(kept)
+    assert calls.sum_squares(*arguments) == sum(x * x for x in kept)
 
 
 @pytest.mark.parametrize("value", [LEAST, MOST])
 def test_extreme_words_do_not_overflow(value: int) -> None:
     n = 100_000
     x, every = np.full(n, value, dtype=np.int64), np.ones(n, dtype=np.uint8)
-    assert kernels.count(every) == n
-    assert kernels.sum_words(x, every) == n * value
-    assert kernels.sum_squares(x, every) == n * value * value
-    assert kernels.wide_sum(wide([value << 64] * n), every) == n * value << 64
+    assert calls.count(every) == n
+    assert calls.sum_words(x, every) == n * value
+    assert calls.sum_squares(x, every) == n * value * value
+    assert calls.wide_sum(wide([value << 64] * n), every) == n * value << 64
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5])
@@ -142,7 +143,7 @@ def test_extremes_over_two_pages(width: int, data: st.DataObject) -> None:
     for _ in range(2):
         values, keep, valid = data.draw(columns(width))
         kept += live(values, keep, valid)
-        kernels.min_max(column(values, width), mask(keep), extremes, optional(valid))
+        calls.min_max(column(values, width), mask(keep), extremes, optional(valid))
     if kept:
         least, most = (min(kept), max(kept)) if width > 1 else ((min(kept),), (max(kept),))
         assert extremes.tolist() == [list(least), list(most)]
@@ -153,24 +154,24 @@ def test_extremes_over_two_pages(width: int, data: st.DataObject) -> None:
 @given(st.lists(st.floats(), max_size=50))
 def test_float_words_keep_the_order(values: list[float]) -> None:
     floats = np.array(values, dtype=np.float64)
-    encoded = kernels.float_words(floats)
-    decoded = kernels.word_floats(encoded)
+    encoded = calls.float_words(floats)
+    decoded = calls.word_floats(encoded)
     np.testing.assert_array_equal(decoded, floats)
     assert not np.signbit(decoded[decoded == 0]).any()
-    np.testing.assert_array_equal(np.sort(floats), kernels.word_floats(np.sort(encoded)))
+    np.testing.assert_array_equal(np.sort(floats), calls.word_floats(np.sort(encoded)))
     assert len(set(encoded[np.isnan(floats)].tolist())) <= 1
 
 
 def test_every_nan_becomes_the_same_word_in_silence() -> None:
     bits = words([0x7FF0000000000001, 0x7FF8000000000000, 0x7FFFFFFFFFFFFFFF, -1, LEAST + 0x7FF0000000000001])
-    assert set(kernels.float_words(bits.view(np.float64)).tolist()) == {0x7FF8000000000000}
-    assert (kernels.float_words(np.array([math.inf])) < 0x7FF8000000000000).all()
+    assert set(calls.float_words(bits.view(np.float64)).tolist()) == {0x7FF8000000000000}
+    assert (calls.float_words(np.array([math.inf])) < 0x7FF8000000000000).all()
 
 
 # Squares of these neither overflow nor underflow, so that the documented error is all there is.
 MODERATE = st.floats(-1e100, 1e100).filter(lambda x: x == 0 or abs(x) > 1e-100)
 Total = Callable[[NDArray[np.int64], NDArray[np.uint8], NDArray[np.float64], NDArray[np.uint8] | None], None]
-FLOAT_SUMS = [(kernels.sum_floats, 1), (kernels.sum_squares_floats, 2)]
+FLOAT_SUMS = [(calls.sum_floats, 1), (calls.sum_squares_floats, 2)]
 
 
 @pytest.mark.parametrize(("kernel", "power"), FLOAT_SUMS, ids=["sum", "squares"])
@@ -182,7 +183,7 @@ def test_float_sums_stay_within_the_documented_error(
     x, keep = np.array([row[0] for row in rows], dtype=np.float64), mask([row[1] for row in rows])
     total = np.zeros(2)
     every = np.ones_like(keep)
-    kernel(kernels.float_words(x), every if nullable else keep, total, keep if nullable else None)
+    kernel(calls.float_words(x), every if nullable else keep, total, keep if nullable else None)
     exact = [Fraction(value) ** power for value, kept in rows if kept]
     error = abs(Fraction(float(total[0])) + Fraction(float(total[1])) - sum(exact))
     assert error <= (Fraction(len(rows), 64) + 100) ** 2 / 2**105 * sum(abs(value) for value in exact)
@@ -191,11 +192,11 @@ def test_float_sums_stay_within_the_documented_error(
 def test_float_sum_keeps_what_plain_addition_loses() -> None:
     x = np.array([1e16, 1.0, -1e16, 1.0] * 500)
     total = np.zeros(2)
-    kernels.sum_floats(kernels.float_words(x), np.ones(len(x), dtype=np.uint8), total)
+    calls.sum_floats(calls.float_words(x), np.ones(len(x), dtype=np.uint8), total)
     assert total.sum() == math.fsum(x) == 1000
 
 
-@pytest.mark.parametrize("kernel", [kernels.sum_floats, kernels.sum_squares_floats])
+@pytest.mark.parametrize("kernel", [calls.sum_floats, calls.sum_squares_floats])
 @pytest.mark.parametrize("n", [1, 16, 17, 3000])
 def test_masked_rows_that_are_no_numbers_do_not_count(kernel: Total, n: int) -> None:
     for value in (math.nan, math.inf, -math.inf, 1e308):
@@ -204,8 +205,8 @@ def test_masked_rows_that_are_no_numbers_do_not_count(kernel: Total, n: int) -> 
         keep = np.zeros(n, dtype=np.uint8)
         keep[n // 2] = 1
         total = np.zeros(2)
-        kernel(kernels.float_words(x), keep, total, None)
-        assert total.tolist() == [3.0 if kernel is kernels.sum_floats else 9.0, 0.0]
+        kernel(calls.float_words(x), keep, total, None)
+        assert total.tolist() == [3.0 if kernel is calls.sum_floats else 9.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -227,10 +228,10 @@ def test_infinities_and_nan_spread_as_in_addition(
 ) -> None:
     x = np.zeros(3 * repeat)
     x[: len(values)] = values
-    for kernel, result in ((kernels.sum_floats, expected), (kernels.sum_squares_floats, squares)):
+    for kernel, result in ((calls.sum_floats, expected), (calls.sum_squares_floats, squares)):
         total = np.zeros(2)
         for _ in range(2):  # a second page, of zeros, changes nothing
-            kernel(kernels.float_words(x), np.ones(len(x), dtype=np.uint8), total)
+            kernel(calls.float_words(x), np.ones(len(x), dtype=np.uint8), total)
             x = np.zeros_like(x)
         np.testing.assert_array_equal(total.sum(), result)
         assert np.isfinite(total[1])
@@ -253,13 +254,13 @@ def test_every_group_is_the_aggregate_of_its_rows(case: tuple[Any, ...]) -> None
     rows = [live(values, [m & (c == g) for m, c in zip(keep, codes, strict=True)], valid) for g in range(groups)]
     counts, sums, squares = (np.zeros(shape, dtype=np.int64) for shape in (groups, (groups, 2), (groups, 3)))
     wides = np.zeros((groups, 3), dtype=np.int64)
-    kernels.group_count(code, where, counts, nulls)
-    kernels.group_sum(x, code, where, sums, nulls)
-    kernels.group_sum_squares(x, code, where, squares, nulls)
-    kernels.group_wide_sum(kernels.wide_load(x), code, where, wides, nulls)
+    calls.group_count(code, where, counts, nulls)
+    calls.group_sum(x, code, where, sums, nulls)
+    calls.group_sum_squares(x, code, where, squares, nulls)
+    calls.group_wide_sum(kernels.wide_load(x), code, where, wides, nulls)
     assert counts.tolist() == [len(group) for group in rows]
-    assert kernels.integers(sums) == kernels.integers(wides) == [sum(group) for group in rows]
-    assert kernels.integers(squares) == [sum(value * value for value in group) for group in rows]
+    assert calls.integers(sums) == calls.integers(wides) == [sum(group) for group in rows]
+    assert calls.integers(squares) == [sum(value * value for value in group) for group in rows]
 
 
 @given(grouped())
@@ -269,8 +270,8 @@ def test_one_call_serves_one_group_and_many(case: tuple[Any, ...]) -> None:
     one, many, expected = (np.zeros(shape, dtype=np.int64) for shape in (2, (groups, 2), (groups, 2)))
     kernels.aggregate(kernels.SUM, x, where, nulls, None, one)
     kernels.aggregate(kernels.SUM, x, where, nulls, code, many)
-    kernels.group_sum(x, code, where, expected, nulls)
-    assert kernels.integers(one[None]) == [kernels.sum_words(x, where, nulls)]
+    calls.group_sum(x, code, where, expected, nulls)
+    assert calls.integers(one[None]) == [calls.sum_words(x, where, nulls)]
     assert np.array_equal(many, expected)
 
 
@@ -279,26 +280,26 @@ def test_one_call_serves_one_group_and_many(case: tuple[Any, ...]) -> None:
 def test_every_group_has_its_own_extremes(width: int, data: st.DataObject) -> None:
     values, keep, valid, codes, groups = data.draw(grouped(width))
     extremes = kernels.no_extremes(width, groups)
-    kernels.group_min_max(column(values, width), words(codes), mask(keep), extremes, optional(valid))
+    calls.group_min_max(column(values, width), words(codes), mask(keep), extremes, optional(valid))
     for g in range(groups):
         alone = kernels.no_extremes(width)
         of_group = mask([m & (c == g) for m, c in zip(keep, codes, strict=True)])
-        kernels.min_max(column(values, width), of_group, alone, optional(valid))
+        calls.min_max(column(values, width), of_group, alone, optional(valid))
         assert np.array_equal(extremes[g], alone)
 
 
 @pytest.mark.parametrize(
     ("alone", "of_groups"),
     [
-        (kernels.sum_floats, kernels.group_sum_floats),
-        (kernels.sum_squares_floats, kernels.group_sum_squares_floats),
+        (calls.sum_floats, calls.group_sum_floats),
+        (calls.sum_squares_floats, calls.group_sum_squares_floats),
     ],
 )
 @given(st.lists(st.tuples(st.floats(), BITS, st.integers(-1, 3)), max_size=60), st.booleans())
 def test_every_group_has_its_own_float_sum(
     alone: Total, of_groups: Callable[..., None], rows: list[tuple[float, int, int]], nullable: bool
 ) -> None:
-    x = kernels.float_words(np.array([row[0] for row in rows], dtype=np.float64))
+    x = calls.float_words(np.array([row[0] for row in rows], dtype=np.float64))
     keep, codes, totals = mask([row[1] for row in rows]), words([row[2] for row in rows]), np.zeros((3, 2))
     of_groups(x, codes, keep, totals, keep if nullable else None)
     for g in range(3):
@@ -311,7 +312,7 @@ def test_more_groups_than_sixteen_bits_name() -> None:
     groups = 70_000
     codes = words([0, 65_533, 65_534, 65_535, 65_536, 69_999, 70_000, -1, 65_535])
     counts = np.zeros(groups, dtype=np.int64)
-    kernels.group_count(codes, np.ones(len(codes), dtype=np.uint8), counts)
+    calls.group_count(codes, np.ones(len(codes), dtype=np.uint8), counts)
     assert {int(g): int(counts[g]) for g in np.flatnonzero(counts)} == {
         0: 1,
         65_533: 1,
@@ -324,8 +325,8 @@ def test_more_groups_than_sixteen_bits_name() -> None:
 
 @given(st.lists(WORDS, max_size=70), WIDES, st.integers(0, 70))
 def test_wide_columns_hold_words_and_constants(values: list[int], value: int, n: int) -> None:
-    assert kernels.integers(kernels.wide_load(words(values))) == values
-    assert kernels.integers(kernels.wide_fill(value, n)) == [value] * n
+    assert calls.integers(kernels.wide_load(words(values))) == values
+    assert calls.integers(kernels.wide_fill(value, n)) == [value] * n
 
 
 @pytest.mark.parametrize(
@@ -346,7 +347,7 @@ def test_wide_arithmetic_is_exact_or_says_so(
 ) -> None:
     overflow = mask([before])
     a, b, keep = wide([row[0] for row in rows]), wide([row[1] for row in rows]), mask([row[2] for row in rows])
-    got = kernels.integers(kernel(a, b, keep, overflow))
+    got = calls.integers(kernel(a, b, keep, overflow))
     left = before
     for value, (p, q, kept) in zip(got, rows, strict=True):
         result = exact(p, q)
@@ -375,22 +376,22 @@ def test_products_at_the_edge_of_128_bits(a: int, b: int, leaves: bool) -> None:
     overflow = mask([0])
     product = kernels.wide_multiply(wide([a]), wide([b]), mask([1]), overflow)
     assert bool(overflow[0]) is leaves
-    assert leaves or kernels.integers(product) == [a * b]
+    assert leaves or calls.integers(product) == [a * b]
 
 
 @given(st.lists(st.tuples(WIDES, BITS, BITS), max_size=70), st.booleans())
 def test_wide_sums_take_192_bits(rows: list[tuple[int, int, int]], nullable: bool) -> None:
     values, keep, valid = [row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows]
     nulls = valid if nullable else None
-    assert kernels.wide_sum(wide(values), mask(keep), optional(nulls)) == sum(live(values, keep, nulls))
+    assert calls.wide_sum(wide(values), mask(keep), optional(nulls)) == sum(live(values, keep, nulls))
 
 
 @given(st.lists(WIDES, min_size=1, max_size=40))
 def test_wide_values_compare_once_ordered(values: list[int]) -> None:
     ordered, every = kernels.wide_ordered(wide(values)), np.ones(len(values), dtype=np.uint8)
     extremes = kernels.no_extremes(2)
-    kernels.min_max(ordered, every, extremes)
-    assert kernels.integers(kernels.wide_unordered(extremes)) == [min(values), max(values)]
+    calls.min_max(ordered, every, extremes)
+    assert calls.integers(calls.wide_unordered(extremes)) == [min(values), max(values)]
     others = kernels.wide_ordered(wide(values[1:] + values[:1]))
     expected = [int(a < b) for a, b in zip(values, values[1:] + values[:1], strict=True)]
     assert kernels.mask_compare(ordered, others, kernels.LT).tolist() == expected
@@ -401,18 +402,18 @@ def test_what_does_not_fit_is_refused() -> None:
     frozen = words([1, 2, 3])
     frozen.flags.writeable = False
     for call, error in (
-        (lambda: kernels.sum_words(x, every[:2]), ValueError),
-        (lambda: kernels.sum_words(x.astype(np.int32), every), TypeError),
-        (lambda: kernels.sum_words(x, every.astype(np.int64)), TypeError),
-        (lambda: kernels.count(every, every[:2]), ValueError),
-        (lambda: kernels.sum_words(words([1, 2, 3, 4, 5, 6])[::2], every), ValueError),
+        (lambda: calls.sum_words(x, every[:2]), ValueError),
+        (lambda: calls.sum_words(x.astype(np.int32), every), TypeError),
+        (lambda: calls.sum_words(x, every.astype(np.int64)), TypeError),
+        (lambda: calls.count(every, every[:2]), ValueError),
+        (lambda: calls.sum_words(words([1, 2, 3, 4, 5, 6])[::2], every), ValueError),
         (lambda: kernels.mask_compare(x, x, 3), ValueError),
         (lambda: kernels.mask_intervals(x, words([1, 2, 3])), ValueError),
-        (lambda: kernels.sum_floats(x, every, np.zeros(3)), TypeError),
+        (lambda: calls.sum_floats(x, every, np.zeros(3)), ValueError),
         (lambda: kernels.sort_rows(frozen), ValueError),
         (lambda: kernels.sort_rows(x, 1), ValueError),
         (lambda: kernels.merge_rows(x, 4), ValueError),
-        (lambda: kernels.group_sum(x, x[:2], every, np.zeros((1, 2), dtype=np.int64)), ValueError),
+        (lambda: calls.group_sum(x, x[:2], every, np.zeros((1, 2), dtype=np.int64)), ValueError),
         (lambda: kernels.aggregate(kernels.SUM, x, every, None, None, words([0])), ValueError),
         (lambda: kernels.aggregate(kernels.SUM, None, every, None, None, words([0, 0])), ValueError),
         (lambda: kernels.aggregate(kernels.WIDE_SUM, x, every, None, x, np.zeros((2, 3), dtype=np.int64)), ValueError),

@@ -1,0 +1,105 @@
+"""The kernels one by one, as tests hold them against plain Python; the enclave itself calls `aggregate` only."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scumble._native import ffi, lib
+from scumble.enclave import kernels
+
+Words = NDArray[np.int64]
+Mask = NDArray[np.uint8]
+Floats = NDArray[np.float64]
+
+SIGN, MAGNITUDE = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
+
+
+def float_words(x: Floats) -> Words:
+    """Floats as words in the same order: negative zero becomes zero, every NaN the greatest."""
+    with np.errstate(invalid="ignore"):  # a signalling NaN must not warn
+        bits: Words = np.ascontiguousarray(x + 0.0).view(np.int64)
+    nan = -np.isnan(x).astype(np.int64)
+    bits = (bits & ~nan) | (np.int64(0x7FF8 << 48) & nan)
+    words: Words = bits ^ ((bits >> 63) & MAGNITUDE)
+    return words
+
+
+def word_floats(words: Words) -> Floats:
+    """The floats that `float_words` made into words."""
+    return (words ^ ((words >> 63) & MAGNITUDE)).view(np.float64)
+
+
+def integers(words: Words) -> list[int]:
+    """The Python integers of an array of shape [m, words], least word first."""
+    step = words.shape[1] * 8
+    data = words.tobytes()
+    return [int.from_bytes(data[at : at + step], "little", signed=True) for at in range(0, len(data), step)]
+
+
+def _one(what: int, words: int, x: Words | None, mask: Mask, valid: Mask | None) -> int:
+    out = np.zeros((1, words), np.int64)
+    kernels.aggregate(what, x, mask, valid, None, out)
+    return integers(out)[0]
+
+
+def count(mask: Mask, valid: Mask | None = None) -> int:
+    return _one(kernels.COUNT, 1, None, mask, valid)
+
+
+def sum_words(x: Words, mask: Mask, valid: Mask | None = None) -> int:
+    return _one(kernels.SUM, 2, x, mask, valid)
+
+
+def sum_squares(x: Words, mask: Mask, valid: Mask | None = None) -> int:
+    return _one(kernels.SQUARES, 3, x, mask, valid)
+
+
+def wide_sum(a: Words, mask: Mask, valid: Mask | None = None) -> int:
+    return _one(kernels.WIDE_SUM, 3, a, mask, valid)
+
+
+def min_max(x: Words, mask: Mask, extremes: Words, valid: Mask | None = None) -> None:
+    kernels.aggregate(kernels.EXTREMES, x, mask, valid, None, extremes)
+
+
+def sum_floats(x: Words, mask: Mask, total: Floats, valid: Mask | None = None) -> None:
+    kernels.aggregate(kernels.DOUBLES, x, mask, valid, None, total)
+
+
+def sum_squares_floats(x: Words, mask: Mask, total: Floats, valid: Mask | None = None) -> None:
+    kernels.aggregate(kernels.DOUBLE_SQUARES, x, mask, valid, None, total)
+
+
+def group_count(codes: Words, mask: Mask, out: Words, valid: Mask | None = None) -> None:
+    kernels.aggregate(kernels.COUNT, None, mask, valid, codes, out)
+
+
+def _grouped(what: int) -> Any:
+    def call(x: Words, codes: Words, mask: Mask, out: Any, valid: Mask | None = None) -> None:
+        kernels.aggregate(what, x, mask, valid, codes, out)
+
+    return call
+
+
+group_sum = _grouped(kernels.SUM)
+group_sum_squares = _grouped(kernels.SQUARES)
+group_min_max = _grouped(kernels.EXTREMES)
+group_sum_floats = _grouped(kernels.DOUBLES)
+group_sum_squares_floats = _grouped(kernels.DOUBLE_SQUARES)
+group_wide_sum = _grouped(kernels.WIDE_SUM)
+
+
+def wide_unordered(ordered: Words) -> Words:
+    """The wide column that `wide_ordered` made into `ordered`."""
+    out = np.empty_like(ordered)
+    out[..., 0] = ordered[..., 1] ^ SIGN
+    out[..., 1] = ordered[..., 0]
+    return out
+
+
+def compact(rows: Words, flags: Mask) -> None:
+    """Move the rows whose flag is 1 to the front, in their order and with their flags, in place."""
+    n, words = rows.shape if rows.ndim == 2 else (len(rows), 1)
+    pointers = ffi.from_buffer("int64_t[]", rows), ffi.from_buffer("uint8_t[]", flags)
+    lib.scumble_compact(*pointers, n, words)
