@@ -14,7 +14,7 @@ $(READY): pyproject.toml setup.py $(wildcard native/*.c native/*.h native/*.py)
 	$(BIN)/python -m pip install -q -e '.[dev]'
 	touch $@
 
-demo: $(READY)  ## build an index on a million rows, look keys up, draw the picture
+demo: $(READY)  ## load a million rows into an encrypted database, ask SQL, see what the provider saw
 	$(BIN)/python -m benchmarks.demo
 
 test: $(READY)  ## the test suite, without the slow proofs

@@ -1,234 +1,238 @@
-"""The demo: a private index over a million made-up salaries, built, queried, saved and drawn in a few seconds.
+"""The demo: a million made-up hospital visits go into an encrypted database; SQL is asked, and the provider watched.
 
-`make demo` runs it. Every number that it prints is measured in that run; the data is made up, which is why the demo
-may compare with the truth and draw it.
+`make demo` runs it, in less than a minute. Every number that it prints is measured in that run. Each answer is compared
+with DuckDB's over the same rows in clear, which are there only because they are made up.
 """
 
 import argparse
-import sys
+import json
+import shutil
+import textwrap
+from decimal import Decimal
 from pathlib import Path
 from time import perf_counter
+from typing import Any, cast
 
-import numpy as np
-from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from benchmarks.data import salaries
-from benchmarks.overhead import lost_rows, overhead_rows
-from scumble import DPPLRIndex, IntegerDomain, Ledger, ScumbleError
+import scumble
+from benchmarks.hospital import DIAGNOSES, FIRST_DAY, LAST_DAY, MOST_AMOUNT, WARDS, visits, wards
+from scumble.cli.transcript import exchange_lines, public_names
+from scumble.index.file import encode
+from scumble.provider.front import Provider
+from scumble.provider.transcript import Exchange
 
 __all__ = ["main"]
 
-Counts = NDArray[np.int64]
+WIDTH = 110
+SHOWN_ROWS = 3
+REPEATS = 5
+INDEXES = (f"amount decimal:0:{MOST_AMOUNT}:0.01 epsilon=0.5", f"day date:{FIRST_DAY}:{LAST_DAY} epsilon=0.5")
+TYPES = {
+    "ward": f"category({json.dumps(WARDS)}) not null",
+    "diagnosis": f"category({json.dumps(DIAGNOSES)})",
+}
+QUERIES = (
+    ("A point", "SELECT visit, patient, day, ward FROM visits WHERE amount = 1234.56"),
+    ("A range", "SELECT count(*), sum(amount) FROM visits WHERE day BETWEEN '2025-03-03' AND '2025-03-07'"),
+    (
+        "AND: one index leads, all conditions are tested in the enclave",
+        "SELECT count(*), max(age) FROM visits WHERE amount BETWEEN 900 AND 910 AND day >= '2025-01-01' AND emergency",
+    ),
+    (
+        "OR: two indexes, and no row twice",
+        "SELECT count(*), avg(amount) FROM visits WHERE amount > 15000 OR day = '2024-12-24'",
+    ),
+    (
+        "GROUP BY, in the enclave: every group is touched for every row",
+        "SELECT ward, count(*), sum(amount) FROM visits WHERE day = '2025-06-02' GROUP BY ward ORDER BY ward",
+    ),
+    (
+        "A join: the rows come back sealed, and are joined at the owner",
+        "SELECT floor, count(*), max(amount) FROM visits JOIN wards USING (ward) "
+        "WHERE day = '2025-06-02' AND diagnosis = 'stroke' GROUP BY floor ORDER BY floor",
+    ),
+    ("No index helps: the full oblivious scan", "SELECT count(*), avg(age) FROM visits WHERE diagnosis IS NULL"),
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Tell the story, step by step."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=10**6, help="made-up rows (1,000,000)")
-    parser.add_argument("--salaries", type=int, default=2**20, help="possible salaries, from 0 on (2^20)")
-    parser.add_argument("--output", type=Path, default=Path("demo-output"), help="folder for the index and the picture")
+    parser.add_argument("--rows", type=int, default=10**6, help="made-up visits (1,000,000)")
+    parser.add_argument("--output", type=Path, default=Path("demo-output"), help="folder for database and picture")
     options = parser.parse_args(arguments)
-    options.output.mkdir(parents=True, exist_ok=True)
-    _Demo(options.rows, options.salaries, options.output).tell()
-    return 0
+    begun = perf_counter()
+    home = _cleared(options.output)
+    plain = visits(options.rows)
+    with scumble.create(home, limit=2) as database:
+        _load(database, home, plain)
+        right = _ask_all(database, plain)
+        _look_back(database, home)
+        _draw(database, options.output, plain)
+    _say(
+        f"Done in {perf_counter() - begun:.0f} s: {right} of {len(QUERIES)} answers equal DuckDB's. The database is "
+        f"still there, for scumble query, explain, transcript or check: scumble shell {home}"
+    )
+    return 0 if right == len(QUERIES) else 1
 
 
-class _Demo:
-    """One run of the demo: the data and what it prints to."""
+def _load(database: scumble.Database, home: Path, plain: Any) -> None:
+    _say(
+        f"{len(plain):,} hospital visits, made up, with {plain.num_columns} columns go into an encrypted database in "
+        f"{home}/, which a provider may keep. The key file beside it, {home.name}.key, stays with the owner. Two "
+        "private indexes, on amount and day, cost epsilon 0.5 each, once; the queries after that cost nothing."
+    )
+    start = perf_counter()
+    report = database.load("visits", plain, indexes=INDEXES, types=TYPES)
+    spent = perf_counter() - start
+    database.load("wards", wards(), types={"ward": TYPES["ward"]}, capacity=16, page_rows=16)
+    sealed = sum(path.stat().st_size for path in home.rglob("*") if path.is_file())
+    _say(
+        f"Loaded in {spent:.1f} s: sorted obliviously once for each index, {sealed / 2**20:,.0f} MiB sealed. The "
+        f"number of rows is hidden behind a noisy capacity of {report.capacity:,}, for epsilon "
+        f"{float(report.epsilon) - 1:g} more."
+    )
 
-    def __init__(self, rows: int, size: int, output: Path) -> None:
-        self.console = Console(width=None if sys.stdout.isatty() else 100, highlight=False, soft_wrap=False)
-        self.output = output
-        self.domain = IntegerDomain(0, size - 1)
-        self.keys = salaries(rows, size)
-        self.counts: Counts = np.bincount(self.keys, minlength=size).astype(np.int64)
-        self.curve = np.cumsum(self.counts)
-        self.steps = 0
 
-    def tell(self) -> None:
-        """The steps in order."""
-        rows, size = len(self.keys), self.domain.size
-        self.say(
-            f"{rows:,} employees, each with a salary in kronor a year between 0 and {size - 1:,}, made up for this "
-            "demo. Think of their rows as encrypted at a provider, sorted by salary. An index says which positions a "
-            "query needs, so that not all of them have to be read. An exact index would give the salaries away; this "
-            "one is differentially private."
-        )
-        ledger = Ledger(limit=2)
-        index = self.build(ledger)
-        self.look_up(index)
-        self.check(index)
-        self.compare(index)
-        self.overdraw(ledger)
-        self.keep(index)
-        self.draw(index)
+def _ask_all(database: scumble.Database, plain: Any) -> int:
+    """Each query: what was asked, what came back, what the provider saw of it; how many were right."""
+    import duckdb
 
-    def build(self, ledger: Ledger) -> DPPLRIndex:
-        """Step 1."""
-        self.step("Spend some of the privacy budget, and build the index")
-        self.code(
-            "ledger = Ledger(limit=2)",
-            "index = DPPLRIndex(max_bytes=4096).fit(",
-            f"    salaries, domain=IntegerDomain(0, {self.domain.size - 1}),",
-            '    budget=ledger.spend(1, "salary"), beta=1e-6)',
-        )
-        begun = perf_counter()
-        index = DPPLRIndex(max_bytes=4096).fit(
-            self.keys, domain=self.domain, budget=ledger.spend(1, "salary"), beta=1e-6
-        )
-        spent = perf_counter() - begun
-        summary = index.summary()
-        self.say(
-            f"It took {spent:.2f} s. The index is {summary.segments:,} straight segments in {summary.bytes:,} bytes, "
-            f"and every lookup is widened by {summary.slack_rows:,} rows on each side. The chance that any lookup at "
-            f"all, now or later, loses a row is at most {summary.beta:g}. Epsilon {summary.epsilon:g} is spent once, "
-            "now; queries cost nothing more."
-        )
-        self.sees(
-            "these segments and the number of rows to widen by, all made with noise: whether one person's row is in "
-            "the table or not changes the chance of whatever it sees by a factor of at most e^epsilon = 2.72",
-            "a salary, a count, or the exact number of rows",
-        )
-        return index
+    right = 0
+    with duckdb.connect(":memory:") as clear:
+        clear.register("visits", plain)
+        clear.register("wards", wards())
+        for number, (title, query) in enumerate(QUERIES, 1):
+            answer, seen = _ask(database, query)
+            same = _comparable(answer) == _comparable(clear.sql(query).fetchall())
+            right += same
+            verdict = ("equals" if same else "DIFFERS FROM") + " DuckDB's over the rows in clear"
+            print(f"\n{number}. {title}")
+            _print("    ", query)
+            _print("  answer    ", f"{_short(answer)}")
+            _print("  check     ", f"{verdict}; {_milliseconds(database, query):,.2f} ms")
+            _print("  provider  ", f"saw {_saw(database, seen)}")
+    print()
+    return right
 
-    def look_up(self, index: DPPLRIndex) -> None:
-        """Step 2."""
-        self.step("Look keys up")
-        size = self.domain.size
-        point, low, high = size * 2 // 5, size * 3 // 10, size * 31 // 100
-        table = Table()
-        for heading in ("query", "the answer lies at", "positions read", "rows read", "of all rows"):
-            table.add_column(heading, justify="left" if heading == "query" else "right")
-        for text, first, last in (
-            (f"salary = {point:,}", point, point),
-            (f"salary {low:,} to {high:,}", low, high),
-        ):
-            start, stop = index.lookup(first, last)
-            true = (int(self.curve[first] - self.counts[first]), int(self.curve[last]))
-            table.add_row(
-                text,
-                f"{true[0]:,} to {true[1]:,}\n({true[1] - true[0]:,} rows)",
-                f"{start:,} to {stop:,}",
-                f"{stop - start:,}",
-                f"{(stop - start) / len(self.keys):.3%}",
+
+def _ask(database: scumble.Database, query: str) -> tuple[list[tuple[Any, ...]], list[Exchange]]:
+    """The answer, and the executions that the provider saw for it."""
+    transcript = _transcript(database)
+    before = max((event.number for event in transcript.events()), default=0)
+    answer = database.sql(query).fetchall()
+    exchanges = (one for one in transcript.exchanges() if one.opened.number > before)
+    return answer, [one for one in exchanges if any(event.kind == "read" for event in one.inside)]
+
+
+def _saw(database: scumble.Database, exchanges: list[Exchange]) -> str:
+    """The transcript in words: for each table its columns and how many pages of each, against all that there are."""
+    parts = []
+    for table in database.tables:
+        runs = {run.id for run in table.runs}
+        reads = [e for one in exchanges for e in one.inside if e.kind == "read" and e["run"] in runs]
+        if reads:
+            columns = list(dict.fromkeys(table.schema.columns[int(event["column"])].name for event in reads))
+            pages = sum(int(event["pages"]) for event in reads) // len(columns)
+            size = sum(int(event["bytes"]) for event in reads)
+            full = max(run.pages for run in table.runs)
+            ratio = f", 1/{full / pages:.0f} of a full scan" if pages < full else ""
+            parts.append(
+                f"{pages:,} of {full:,} pages of {table.name}{ratio}, for {', '.join(columns)}: {size:,} bytes"
             )
-        self.console.print(table)
-        self.sees(
-            "the positions read, which follow from the query and the index alone",
-            "which of the rows it read answer the query: that is decided inside the enclave, on all of them alike",
-        )
+    back = sum(int(one.closed["bytes"]) for one in exchanges if one.closed is not None)
+    return f"{'; '.join(parts)}; sealed answer: {back:,} bytes"
 
-    def check(self, index: DPPLRIndex) -> None:
-        """Step 3."""
-        self.step(f"Check every one of the {self.domain.size:,} keys")
-        begun = perf_counter()
-        lost = lost_rows(index.model, self.counts)
-        mean = overhead_rows(index.model, self.counts)
-        verdict = "LOST A ROW, which should happen once in a million builds" if lost else "no lookup lost a row"
-        self.say(
-            f"Points and ranges, from every key and to every key: {verdict}. On average a point lookup read "
-            f"{mean:,.0f} rows beyond its answer; a full scan reads {len(self.keys):,}. "
-            f"({perf_counter() - begun:.2f} s)"
-        )
 
-    def compare(self, index: DPPLRIndex) -> None:
-        """Step 4."""
-        self.step("Compare with the published design")
-        published = DPPLRIndex(max_bytes=4096, mechanism="paper", slack="paper").fit(
-            self.keys, domain=self.domain, budget=Ledger(limit=1).spend(1, "for comparison"), beta=1e-6
-        )
-        table = Table()
-        for heading in (
-            "design",
-            "epsilon",
-            "bytes",
-            "segments",
-            "widened by, each side",
-            "mean overhead",
-            "lost rows",
-        ):
-            table.add_column(heading, justify="left" if heading == "design" else "right")
-        for name, one in (("Scumble", index), ("published", published)):
-            summary = one.summary()
-            table.add_row(
-                name,
-                f"{summary.epsilon:g}",
-                f"{summary.bytes:,}",
-                f"{summary.segments:,}",
-                f"{summary.slack_rows:,} rows",
-                f"{overhead_rows(one.model, self.counts):,.0f} rows",
-                "some" if lost_rows(one.model, self.counts) else "none",
-            )
-        self.console.print(table)
-        ratio = overhead_rows(published.model, self.counts) / overhead_rows(index.model, self.counts)
-        self.say(
-            "For the same privacy, the same bound on the chance of loss and the same room for its file, the published "
-            f"design reads {ratio:.1f} times as many rows beyond the answer. The provider sees the same kind of thing "
-            "in both. (`make bench` compares on four kinds of keys, with the published design at its best setting.)"
-        )
+def _milliseconds(database: scumble.Database, query: str) -> float:
+    """The shortest of some more runs: the statement is known by now."""
+    times = []
+    for _ in range(REPEATS):
+        start = perf_counter()
+        database.sql(query).fetchall()
+        times.append(perf_counter() - start)
+    return min(times) * 1e3
 
-    def overdraw(self, ledger: Ledger) -> None:
-        """Step 5."""
-        self.step("Try to spend more than there is")
-        self.console.print(ledger)
-        self.code('ledger.spend("1.5", "salary, once more")')
-        try:
-            ledger.spend("1.5", "salary, once more")
-        except ScumbleError as error:
-            self.say(f"{type(error).__name__}: {error}\n")
-        self.say(
-            "A budget is written down before any noise is drawn, in exact fractions; `fit` takes nothing else for a "
-            "budget. The provider sees nothing of this: the ledger is the owner's."
-        )
 
-    def keep(self, index: DPPLRIndex) -> None:
-        """Step 6."""
-        self.step("Save the index, and load it without the data")
-        path = self.output / "salary.index"
-        index.save(path)
-        loaded = DPPLRIndex.load(path)
-        every = np.arange(self.domain.size)
-        same = all(
-            np.array_equal(a, b) for a, b in zip(index.lookup_many(every), loaded.lookup_many(every), strict=True)
-        )
-        self.say(
-            f"{path} has {path.stat().st_size:,} bytes, and answers {'the same' if same else 'DIFFERENTLY'} for "
-            "every key. It is public: the provider may have it, and sees no more in it than in the first step."
-        )
+def _look_back(database: scumble.Database, home: Path) -> None:
+    _, (exchange,) = _ask(database, QUERIES[1][1])
+    names = public_names(home, {str(event["run"]) for event in exchange.inside})
+    _say("This is all that the provider has of query 2 (`scumble transcript` shows it for every one):")
+    for line in exchange_lines(exchange, names):
+        _print("    ", line)
+    ledger = database.ledger
+    costs = ", ".join(f"{entry.label} {float(entry.epsilon):g}" for entry in ledger.entries())
+    _say(
+        f"\nThe owner's ledger: {costs}. Of the limit of epsilon 2 that was set for this database, "
+        f"{float(ledger.remaining()):g} remains; the queries cost nothing, and any number more would not."
+    )
+    _say(
+        "\nWhat is not hidden: the provider learns roughly which range a query asks for, which columns it touches, how "
+        "long it takes, and the catalog with its names, types and domains. An index shows the blurred shape of a "
+        "column: epsilon bounds what one visit can change in it, and a patient with k visits counts k times. In this "
+        "demo owner, provider and enclave are one process, which shows what a provider would see, and protects nothing "
+        "from that process itself."
+    )
 
-    def draw(self, index: DPPLRIndex) -> None:
-        """Step 7."""
-        self.step("Draw it")
-        paths = [self.output / f"index.{suffix}" for suffix in ("png", "svg")]
-        for path in paths:
-            index.plot(path, key_label="salary (kronor a year)", unsafe_true_counts=self.counts)
-        self.say(
-            f"{paths[0]} and {paths[1]} show the segments, the band that a lookup reads, the noisy curve, and the true "
-            "one. The true curve is secret, and drawn only because these salaries are made up; the rest is public."
-        )
 
-    # --- layout ---
+def _draw(database: scumble.Database, output: Path, plain: Any) -> None:
+    """The index on amount, with the truth that it blurs."""
+    import numpy as np
 
-    def step(self, title: str) -> None:
-        """A numbered heading."""
-        self.steps += 1
-        self.console.print(Text(f"\n{self.steps}. {title}\n", style="bold"))
+    (run,) = database.table("visits").runs_by("amount")
+    assert run.index is not None
+    path = output / "amount.index"
+    path.write_bytes(encode(run.index))
+    amounts = plain.column("amount").drop_null().combine_chunks()
+    ranks = run.index.domain.ranks(amounts)
+    counts = np.bincount(ranks, minlength=run.index.domain.size)
+    picture = output / "amount.png"
+    scumble.DPPLRIndex.load(path).plot(picture, key_label="amount", unsafe_true_counts=counts)
+    _say(f"\n{picture} shows the index on amount, {path.stat().st_size:,} bytes, and the true curve that it blurs.")
 
-    def say(self, text: str) -> None:
-        """A paragraph."""
-        self.console.print(Text(text))
 
-    def code(self, *lines: str) -> None:
-        """Lines as they would be typed, or as they would be answered."""
-        self.console.print(Text("\n".join(f"    {line}" for line in lines) + "\n", style="cyan"))
+def _cleared(output: Path) -> Path:
+    """Where the database goes; what an earlier demo left there is deleted."""
+    home = output / "clinic"
+    if home.exists():
+        shutil.rmtree(home)
+    output.mkdir(parents=True, exist_ok=True)
+    for path in output.glob("clinic.*"):
+        path.unlink()
+    return home
 
-    def sees(self, seen: str, unseen: str) -> None:
-        """What the provider learns from a step, and what not."""
-        self.console.print(Text.assemble("\n", ("The provider sees ", "green"), f"{seen}."))
-        self.console.print(Text.assemble(("It does not see ", "magenta"), f"{unseen}."))
+
+def _transcript(database: scumble.Database) -> Any:
+    return cast(Provider, database.service).transcript
+
+
+def _comparable(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """In any order, and with floats to the digits on which two ways of adding up agree."""
+    rounded = [tuple(float(f"{value:.12g}") if isinstance(value, float) else value for value in row) for row in rows]
+    return sorted(rounded, key=repr)
+
+
+def _short(rows: list[tuple[Any, ...]]) -> str:
+    shown = "; ".join(", ".join(map(_cell, row)) for row in rows[:SHOWN_ROWS])
+    return f"{len(rows)} rows: {shown}; ..." if len(rows) > SHOWN_ROWS else shown or "no row"
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, Decimal):
+        return f"{value:,}"
+    return f"{value:,.4f}" if isinstance(value, float) else str(value)
+
+
+def _print(indent: str, text: str) -> None:
+    print(
+        textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=" " * len(indent), break_on_hyphens=False)
+    )
+
+
+def _say(text: str) -> None:
+    """A paragraph; a line break before it makes an empty line."""
+    if text.startswith("\n"):
+        print()
+    print(textwrap.fill(text.strip(), WIDTH, break_on_hyphens=False, break_long_words=False))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """All figures: run them, print one table of claim, measured, target and met, and write the numbers as JSON.
 
-python -m benchmarks.run                       everything, some minutes
+python -m benchmarks.run                       everything, some ten minutes
+python -m benchmarks.run --only database       the database's; --only index: the index's
 python -m benchmarks.run --quick               smaller and rougher
 python -m benchmarks.run --only noise,lookup   some figures
 python -m benchmarks.run --json                the JSON on stdout, no table
@@ -10,6 +11,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
@@ -22,41 +24,55 @@ from benchmarks.figure import Figure, Line, Size, machine, say
 
 __all__ = ["FIGURES", "main"]
 
-FIGURES = ("overhead", "coverage", "segments", "noise", "fit", "lookup", "size")
+GROUPS = {
+    "index": ("overhead", "coverage", "segments", "noise", "fit", "lookup", "size"),
+    "database": (
+        "database.aggregates",
+        "database.scan",
+        "database.scaling",
+        "database.load",
+        "database.wide_rows",
+    ),
+}
+FIGURES = tuple(name for names in GROUPS.values() for name in names)
+FILES = {"index": "latest.json", "database": "database.json"}  # of a full run of a group
 RESULTS = Path(__file__).parent / "results"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what was asked for. A missed target is printed, and is no error: speeds depend on the machine."""
     options = _parser().parse_args(arguments)
-    names = [name.strip() for name in options.only.split(",")] if options.only else list(FIGURES)
+    asked = [name.strip() for name in options.only.split(",")] if options.only else list(GROUPS)
+    names = list(dict.fromkeys(name for one in asked for name in GROUPS.get(one, (one,))))
     unknown = [name for name in names if name not in FIGURES]
     if unknown:
-        print(f"no such figure: {', '.join(unknown)}; there are {', '.join(FIGURES)}", file=sys.stderr)
+        print(f"no such figure: {', '.join(unknown)}; there are {', '.join((*GROUPS, *FIGURES))}", file=sys.stderr)
         return 2
     os.environ["OMP_NUM_THREADS"] = "1"  # every figure is of one core
     size: Size = "tiny" if options.tiny else "quick" if options.quick else "full"
     begun, described = datetime.now(UTC), machine()
     figures = [run_figure(name, size) for name in names]
-    report = {
-        "date": begun.isoformat(timespec="seconds"),
-        "size": size,
-        "machine": described,
-        "figures": {figure.name: _as_dict(figure) for figure in figures},
-    }
-    text = json.dumps(report, indent=2, ensure_ascii=False)
+    report = _report(figures, begun, size, described)
     if not options.dry:
         RESULTS.mkdir(exist_ok=True)
-        # A part of the figures, or small ones, must not pass for the whole.
-        complete = size == "full" and set(names) == set(FIGURES)
-        target = RESULTS / ("latest.json" if complete else f"{size}-{'-'.join(names) if options.only else 'all'}.json")
-        target.write_text(text + "\n")
-        say(f"written to {target}")
+        for file, part in _parts(figures, size, options.only):
+            (RESULTS / file).write_text(_text(_report(part, begun, size, described)) + "\n")
+            say(f"written to {RESULTS / file}")
     if options.json:
-        print(text)
+        print(_text(report))
     else:
         print_table(figures, f"{described['cpu']}, load {described['load_1min_at_start']} at the start, {size} sizes")
     return 0
+
+
+def _parts(figures: list[Figure], size: Size, only: str | None) -> Iterator[tuple[str, list[Figure]]]:
+    """What goes into which file: a part of a group's figures, or small ones, must not pass for the whole."""
+    found = {figure.name: figure for figure in figures}
+    whole = [group for group, names in GROUPS.items() if size == "full" and found.keys() >= set(names)]
+    for group in whole:
+        yield FILES[group], [found.pop(name) for name in GROUPS[group]]
+    if found:
+        yield f"{size}-{'-'.join(found) if only else 'all'}.json", list(found.values())
 
 
 def run_figure(name: str, size: Size) -> Figure:
@@ -84,6 +100,19 @@ def _mark(line: Line) -> str:
     return {True: "yes", False: "NO", None: ""}[line.met]
 
 
+def _report(figures: list[Figure], begun: datetime, size: Size, described: dict[str, object]) -> dict[str, object]:
+    return {
+        "date": begun.isoformat(timespec="seconds"),
+        "size": size,
+        "machine": described,
+        "figures": {figure.name: _as_dict(figure) for figure in figures},
+    }
+
+
+def _text(report: dict[str, object]) -> str:
+    return json.dumps(report, indent=2, ensure_ascii=False)
+
+
 def _as_dict(figure: Figure) -> dict[str, object]:
     lines = [
         {"claim": line.claim.strip(), "measured": line.measured, "target": line.target, "met": line.met}
@@ -94,7 +123,7 @@ def _as_dict(figure: Figure) -> dict[str, object]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", metavar="NAMES", help="comma-separated figures: " + ", ".join(FIGURES))
+    parser.add_argument("--only", metavar="NAMES", help="comma-separated figures: " + ", ".join((*GROUPS, *FIGURES)))
     parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer builds")
     parser.add_argument("--tiny", action="store_true", help="as the tests do: numbers mean nothing")
     parser.add_argument("--json", action="store_true", help="print the JSON instead of the table")

@@ -2,7 +2,8 @@
 
 A script is read from top to bottom: `$ scumble ...` runs a command; under it, `> PATTERN` and `2> PATTERN` must be
 found in its stdout and stderr (stderr is empty if nothing is said of it), `exit N` is its exit code (0 if not said),
-`absent FILE...` must not exist afterwards, `hidden WORD...` must be in neither stream. `-- FILE --` starts a file.
+`absent FILE...` must not exist afterwards, `hidden WORD...` must be in neither stream, `< LINE` is a line of its stdin.
+`-- FILE --` starts a file.
 """
 
 import contextlib
@@ -29,8 +30,8 @@ from pyarrow import feather, parquet
 
 from scumble import DPPLRIndex, Ledger, parse_domain
 from scumble.cli import columns, csv_file, main, output
-from scumble.cli.spending import price_of
 from scumble.errors import LedgerBusy
+from scumble.index.price import price_of
 from scumble.privacy.composition import row_delta
 from scumble.privacy.coverage import lossless_delta
 
@@ -60,6 +61,7 @@ class Step:
     err: list[str] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)
+    stdin: str = ""
 
     def check(self, result: Result, folder: Path) -> None:
         shown = f"{shlex.join(self.command)}\n{result.out}{result.err}"
@@ -91,6 +93,8 @@ def read_script(text: str) -> tuple[list[Step], dict[str, str]]:
                 steps[-1].code = int(code)
             case ["absent", names]:
                 steps[-1].absent += names.split()
+            case ["<", text]:
+                steps[-1].stdin += text + "\n"
             case ["hidden", words]:
                 steps[-1].hidden += words.split()
             case _:
@@ -98,10 +102,11 @@ def read_script(text: str) -> tuple[list[Step], dict[str, str]]:
     return steps, dict(zip(blocks[::2], blocks[1::2], strict=True))
 
 
-def scumble(*words: object) -> Result:
+def scumble(*words: object, stdin: str = "") -> Result:
     """Run a command in this process."""
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdin", io.StringIO(stdin))
         code = main([str(word) for word in words])
     return Result(code, out.getvalue(), err.getvalue())
 
@@ -121,6 +126,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("NO_COLOR", "1")
+    for name in ("SCUMBLE_KEY", "SCUMBLE_PASSPHRASE", "SCUMBLE_NEW_PASSPHRASE"):
+        monkeypatch.delenv(name, raising=False)
     return tmp_path
 
 
@@ -137,7 +144,7 @@ def test_script(script: Path, here: Path) -> None:
             out, err = process.communicate(timeout=60)
             result = Result(process.returncode, out, err)
         else:
-            result = scumble(*step.command[1:])
+            result = scumble(*step.command[1:], stdin=step.stdin)
         step.check(result, here)
 
 
@@ -290,14 +297,6 @@ def test_bad_parquet(here: Path) -> None:
     assert (missing.code, "hint: its columns are 'k', 's'" in missing.err) == (2, True)
     Path("k.parquet").write_bytes(Path("k.parquet").read_bytes()[:-20])
     assert "is not a whole parquet file" in scumble("index", "fit", "k.parquet", "--column", "k", *fit).err
-
-
-def test_without_pyarrow_the_error_names_the_extra(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    (here / "k.csv").write_text("k\n1\n")
-    result = scumble("index", "fit", "k.csv", "--column", "k", "--domain", "int:0:9", "--epsilon", 1, "-o", "k.scumble")
-    assert result.code == 2
-    assert "hint: pip install 'scumble[arrow]'" in result.err
 
 
 # --- index files -----------------------------------------------------------------------------------

@@ -6,11 +6,12 @@ it shows is exactly what a provider who keeps the folder would see.
 """
 
 import uuid
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 
 from scumble.enclave.session import TrustedEnclave
-from scumble.errors import Exists, InvalidParameter, KeyRefused
+from scumble.errors import Busy, Exists, FileError, InvalidParameter, KeyRefused
 from scumble.owner import key_file
 from scumble.owner.database import Database
 from scumble.owner.dbapi import Connection
@@ -37,15 +38,22 @@ def create(
     and `delta_limit` are the most epsilon and delta that all indexes together may ever cost.
     """
     home, keys = _places(folder, key)
-    if (home / "database.json").exists():
+    begun = key_file.was_begun(keys)  # a key without an anchor: the making of a database that was cut short goes on
+    there = (home / "database.json").exists()
+    if there and not (begun and FileStore(home).is_empty()):
         raise Exists(f"there is a database in {home} already", hint="open it, or name another folder")
     if home.resolve() in keys.resolve().parents:
         raise InvalidParameter("the key file must not lie in the database's folder", hint="the provider keeps that")
     with Ledger.open(key_file.ledger_path(keys), limit, delta_limit=delta_limit):
         pass
-    owner_key = key_file.create(keys, uuid.uuid4().hex, key_file.given_passphrase(passphrase))
-    provider = Provider(FileStore.create(home, owner_key.database), TrustedEnclave)
-    return Database.begin(provider, owner_key, keys)
+    if begun:
+        owner_key = key_file.open_key(keys, passphrase)
+    else:
+        owner_key = key_file.create(keys, uuid.uuid4().hex, key_file.given_passphrase(passphrase))
+    store = FileStore(home) if there else FileStore.create(home, owner_key.database)
+    if store.database != owner_key.database:
+        raise Exists(f"there is a database in {home} already", hint="open it, or name another folder")
+    return Database.begin(Provider(store, TrustedEnclave), owner_key, keys)
 
 
 def open(  # noqa: A001  as in scumble.open(path)
@@ -66,7 +74,11 @@ def open(  # noqa: A001  as in scumble.open(path)
     if owner_key.database != store.database:
         store.close()
         raise KeyRefused(f"{keys} is the key of another database", hint="name the right one with --key or SCUMBLE_KEY")
-    return Database(Provider(store, TrustedEnclave), owner_key, keys, accept_restored=accept_restored)
+    database = Database(Provider(store, TrustedEnclave), owner_key, keys, accept_restored=accept_restored)
+    if owner_key.next_root is not None:
+        with suppress(Busy, FileError):  # a rekey under way is not one that was cut short; and who may not write, reads
+            database.settle_key(passphrase)
+    return database
 
 
 def connect(

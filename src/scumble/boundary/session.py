@@ -7,17 +7,21 @@ repeated, reordered or taken from another session fails to open, and is Tampered
 
 import json
 import os
-from typing import Any
+from typing import Any, Self
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from scumble import errors
 from scumble.errors import ScumbleError, Tampered
 
-__all__ = ["Channel", "done", "open_greeting", "refusal", "seal_greeting", "settle"]
+SALT_BYTES = 32
+
+__all__ = ["SALT_BYTES", "Channel", "done", "open_greeting", "refusal", "seal_greeting", "settle"]
 
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 _GREETING = b"scumble greeting v1"
@@ -30,6 +34,12 @@ class Channel:
     def __init__(self, request_key: bytes, answer_key: bytes) -> None:
         self._request, self._answer = AESGCM(request_key), AESGCM(answer_key)
         self._count = 0
+
+    @classmethod
+    def derived(cls, request_key: bytes, answer_key: bytes, salt: bytes) -> Self:
+        """The channel of one session: with a salt of the enclave's, so that a greeting sent again makes another one."""
+        keys = HKDF(SHA256(), 64, salt, b"scumble session v1").derive(request_key + answer_key)
+        return cls(keys[:32], keys[32:])
 
     @classmethod
     def fresh_keys(cls) -> tuple[bytes, bytes]:
@@ -70,7 +80,10 @@ class Channel:
 
 def seal_greeting(public_key: bytes, greeting: dict[str, Any]) -> bytes:
     """The owner's greeting, for the enclave of this key alone."""
-    return _SUITE.encrypt(json.dumps(greeting).encode(), X25519PublicKey.from_public_bytes(public_key), _GREETING)
+    try:
+        return _SUITE.encrypt(json.dumps(greeting).encode(), X25519PublicKey.from_public_bytes(public_key), _GREETING)
+    except ValueError:  # no key that anybody can have
+        raise Tampered from None
 
 
 def open_greeting(private_key: X25519PrivateKey, sealed: bytes) -> dict[str, Any]:

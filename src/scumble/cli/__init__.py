@@ -1,18 +1,28 @@
 """The command line: arguments come in, text or JSON goes out, and an exit code.
 
 0 done; 2 refused, and nothing was spent or written; 3 the ledger refuses; 1 something broke on the way; 130 Ctrl-C. It
-is the owner's tool, and still no key from the data is ever printed: errors name rows, never what is in them.
+is the owner's tool, and still no key from the data is ever printed but in an answer: errors name rows, never what is in
+them.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
 
 from scumble import __version__
 from scumble.cli import index, ledger
+from scumble.cli.check import check
+from scumble.cli.drop import drop
+from scumble.cli.init import init
+from scumble.cli.load import load
+from scumble.cli.query import explain, query
 from scumble.cli.refusals import report
+from scumble.cli.rekey import passphrase, rekey
+from scumble.cli.shell import shell
+from scumble.cli.tables import tables
+from scumble.cli.transcript import transcript
 
 __all__ = ["app", "main"]
 
@@ -21,8 +31,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they show local variables, and so keys
     rich_markup_mode="rich",
 )
-app.add_typer(index.app, name="index")
-app.add_typer(ledger.app, name="ledger")
+_PANELS: dict[str, list[Callable[..., None]]] = {
+    "The database": [init, load, query, explain, shell, tables],
+    "Its care": [check, drop, rekey, passphrase],
+    "Its privacy": [transcript],
+}
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)
+app.add_typer(ledger.app, name="ledger", rich_help_panel="Its privacy")
+app.add_typer(index.app, name="index", rich_help_panel="The index by itself")
 
 
 @app.callback(invoke_without_command=True)
@@ -30,13 +48,21 @@ def _top(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """Private learned indexes: build one, look keys up, keep the budget.
+    """An encrypted database with private learned indexes.
 
-    An index tells which few rows of a sorted column a key range needs, and is
-    safe to publish: its privacy loss is the epsilon that you chose, paid once.
-    Lookups cost nothing more.
+    Tables lie sealed in a folder that you need not trust. An index tells which
+    few pages a query needs, and shows no more of the data than the epsilon that
+    you chose, paid once, at loading. Queries cost nothing; answers are exact.
 
     \b
+    scumble init clinic
+    scumble load clinic visits visits.csv \\
+        --index "amount decimal:0:100000:0.01 epsilon=0.5"
+    scumble query clinic "SELECT count(*) FROM visits WHERE amount > 99"
+    scumble transcript clinic
+
+    \b
+    The index by itself:
     scumble index fit people.csv --column salary --domain int:0:200000 \\
         --epsilon 1 -o salary.scumble
     scumble index lookup salary.scumble --between 30000 40000

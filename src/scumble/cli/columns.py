@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.cli.csv_file import csv_batches
-from scumble.cli.extras import pyarrow
 from scumble.domain import Domain
 from scumble.errors import FileError, InvalidKeys, InvalidParameter, OutOfDomain
 
@@ -70,7 +69,7 @@ def _npy_batches(file: Path) -> Iterator[NDArray[Any]]:
 
 
 def _arrow_batches(file: Path, column: str, form: str) -> Iterator[Any]:
-    pa = pyarrow()
+    import pyarrow as pa
     import pyarrow.dataset as datasets
 
     try:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scumble.cli.extras import pyarrow
 from scumble.cli.keys import holds_integers, key_of
 from scumble.domain import (
     CategoryDomain,
@@ -30,7 +29,7 @@ _MOST_DIGITS = 38  # of a decimal128
 
 def csv_batches(file: Path, column: str, domain: Domain, delimiter: str) -> Iterator[Any]:
     """Yield the keys of a column, batch by batch. An empty cell is a null; "" is an empty string."""
-    pa = pyarrow()
+    import pyarrow as pa
     from pyarrow import csv
 
     broken: list[Any] = []
@@ -64,7 +63,7 @@ def csv_batches(file: Path, column: str, domain: Domain, delimiter: str) -> Iter
 
 def _typed(texts: Any, domain: Domain, first_row: int) -> Any:
     """Return cells as what the domain maps: an Arrow array where Arrow reads all of them, else one by one."""
-    pa = pyarrow()
+    import pyarrow as pa
     from pyarrow import compute
 
     kinds = _arrow_types(domain)
@@ -82,7 +81,8 @@ def _typed(texts: Any, domain: Domain, first_row: int) -> Any:
 
 def _arrow_types(domain: Domain) -> list[Any]:
     """The Arrow types that hold the domain's keys exactly, likeliest first; none for strings."""
-    pa = pyarrow()
+    import pyarrow as pa
+
     if holds_integers(domain):
         return [pa.int64(), pa.uint64()]
     match domain:

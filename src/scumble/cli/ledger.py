@@ -1,25 +1,44 @@
-"""`scumble ledger`: create a budget ledger, and see what was spent. All of it is the owner's own bookkeeping."""
+"""`scumble ledger`: create a budget ledger, and see what was spent. All of it is the owner's own bookkeeping.
+
+`scumble ledger DB` is short for `scumble ledger show DB`: whatever is no command is what to show.
+"""
 
 import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
+from scumble.cli.database import Json, Key, check_there
 from scumble.errors import FileError
+from scumble.owner import key_file
 from scumble.privacy.ledger import Ledger
 
 __all__ = ["app"]
 
-app = typer.Typer(rich_markup_mode="rich")
+
+class _ShowByDefault(TyperGroup):
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Take what is no command for what to show."""
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(rich_markup_mode="rich", cls=_ShowByDefault)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The ledger file.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Shown = Annotated[Path, typer.Argument(metavar="DB", help="A database's folder, or a ledger file.", show_default=False)]
 
 
 @app.callback(invoke_without_command=True)
 def _group(context: typer.Context) -> None:
-    """The privacy budget: create a ledger, see what was spent."""
+    """The privacy budget: what was spent, and what remains.
+
+    \b
+    scumble ledger clinic
+    """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -35,9 +54,10 @@ def create(
 ) -> None:
     """Create a ledger; its limits can never be changed.
 
-    All indexes over the same people's rows should share a ledger: their epsilons
-    add up, and the ledger refuses what would exceed the limit. Amounts are exact:
-    0.1 and 1/3 are what they say.
+    A database has one already: this is for indexes by themselves, as `scumble
+    index fit` makes them. All over the same people's rows should share a ledger: their
+    epsilons add up, and the ledger refuses what would exceed the limit. Amounts are
+    exact: 0.1 and 1/3 are what they say.
 
     \b
     scumble ledger create budget.ledger --limit 2
@@ -49,19 +69,30 @@ def create(
 
 
 @app.command()
-def show(file: File, as_json: Json = False) -> None:
-    """Show what was spent on what, and what remains.
+def show(database: Shown, key: Key = None, as_json: Json = False) -> None:
+    """Show what was spent on what, and what remains. `scumble ledger DB` does the same.
 
     A spend is drawn when it paid for an index, open when a crash left it paid but
     unused, and cancelled when it was given back.
 
     \b
+    scumble ledger clinic
     scumble ledger show budget.ledger
     """
+    file = database
+    if database.is_dir():
+        check_there(database)
+        file = key_file.ledger_path(key_file.key_path(database, key))
     if not file.exists():
-        raise FileError(f"there is no ledger at {file}", hint=f"scumble ledger create {file} --limit 2")
+        raise FileError(f"there is no ledger at {file}", hint=_hint(database, file))
     with Ledger.open(file) as ledger:
         _print(ledger, as_json=as_json)
+
+
+def _hint(database: Path, file: Path) -> str:
+    if database.is_dir():
+        return "it belongs beside the key file: name that with --key, or restore the ledger"
+    return f"scumble ledger create {file} --limit 2"
 
 
 def _print(ledger: Ledger, *, as_json: bool) -> None:

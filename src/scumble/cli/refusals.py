@@ -24,7 +24,7 @@ def report(error: Exception) -> int:
             return say(error, OVER_BUDGET)
         case ScumbleError():
             return say(error, REFUSED)
-        case typer.Abort():
+        case typer.Abort() | RuntimeError(args=("Query interrupted",)):  # the latter is DuckDB's word for Ctrl-C
             return INTERRUPTED
         case MemoryError():
             return say(ScumbleError("there is not enough memory", hint="a coarser domain needs less"), BROKEN)

@@ -42,27 +42,41 @@ class Load:
         # Two chunks are merged at a time, and a third is being read or written.
         chunk_rows = memory_bytes // (24 * self._layout.words) // page_rows * page_rows
         self._rows = Rows(storage, self._layout.words, max(chunk_rows, page_rows))
+        self._capacity = 0
+        self._writers: list[RunWriter] = []
 
     def append(self, rows: memoryview) -> None:
         """Take a batch of rows, laid out as boundary/rows.py says."""
         self._rows.append(np.frombuffer(rows, np.int64).reshape(-1, self._layout.words))
 
-    def build(self, keys: DataKeys, capacity: int) -> tuple[Run, ...]:
-        """Make the runs; `capacity`, public, is how many rows were sent, dummies included."""
+    def reserve(self, keys: DataKeys, capacity: int) -> None:
+        """Make room for the runs; `capacity`, public, is how many rows were sent, dummies included.
+
+        What can fail here, such as a full disk, fails before the owner draws the indexes' budgets.
+        """
         if len(self._rows) != capacity or capacity % self._page_rows:
             raise InvalidParameter("the rows do not fill the capacity", hint="send dummy rows to the end of a page")
+        self._capacity = capacity
+        pages = capacity // self._page_rows
+        self._writers = [
+            RunWriter(self._storage, keys, self.table, os.urandom(16).hex(), pages, self._page_rows)
+            for _ in self._orders or (None,)
+        ]
+
+    def build(self) -> tuple[Run, ...]:
+        """Make the runs."""
         batch = os.urandom(16).hex()
         if not self._orders:
-            return (self._seal(keys, batch, None, capacity, None),)
+            return (self._seal(self._writers[0], batch, None, None),)
         runs = []
-        for place, order in enumerate(self._orders):
+        for place, (order, writer) in enumerate(zip(self._orders, self._writers, strict=True)):
             key_word = self._layout.key_offset + place
             self._rows.sort(key_word)
-            index = self._learn(order, key_word, capacity)
-            runs.append(self._seal(keys, batch, order.attribute, capacity, index))
+            index = self._learn(order, key_word)
+            runs.append(self._seal(writer, batch, order.attribute, index))
         return tuple(runs)
 
-    def _learn(self, order: IndexOrder, key_word: int, capacity: int) -> IndexModel:
+    def _learn(self, order: IndexOrder, key_word: int) -> IndexModel:
         """Count the sorted keys at or below each rank, and release the index. Cost: what the owner has drawn."""
         cumulative = np.zeros(order.domain.size, np.int64)
         for chunk in self._rows.chunks():
@@ -72,18 +86,16 @@ class Load:
             order.epsilon, order.attribute, delta=order.delta, rows_per_user=order.rows_per_user
         )
         index = DPPLRIndex(max_bytes=order.max_bytes, slack=order.slack)
-        index.fit_counts(counts, domain=order.domain, budget=paid, beta=order.beta, capacity=capacity)
+        index.fit_counts(counts, domain=order.domain, budget=paid, beta=order.beta, capacity=self._capacity)
         return index.model
 
-    def _seal(self, keys: DataKeys, batch: str, attribute: str | None, capacity: int, index: IndexModel | None) -> Run:
-        run, pages = os.urandom(16).hex(), capacity // self._page_rows
-        writer = RunWriter(self._storage, keys, self.table, run, pages, self._page_rows)
+    def _seal(self, writer: RunWriter, batch: str, attribute: str | None, index: IndexModel | None) -> Run:
         for first_page, rows in self._pieces():
             for place, column in enumerate(self.table.schema):
                 offset = self._layout.column_offsets[place]
                 words = rows[:, offset] if column.type.words == 1 else rows[:, offset : offset + column.type.words]
                 writer.write(place, first_page, words, self._validity(rows, place) if column.nullable else None)
-        return Run(run, batch, attribute, capacity, self._page_rows, index, writer.finish())
+        return Run(writer.run, batch, attribute, self._capacity, self._page_rows, index, writer.finish())
 
     def _pieces(self) -> Iterator[tuple[int, Words]]:
         step = max(1, SEALED_ROWS // self._page_rows) * self._page_rows

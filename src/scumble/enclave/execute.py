@@ -62,7 +62,7 @@ def _batches(prepared: Prepared, execution: Execution, reader: Reader) -> Iterat
 def _pieces(pages: Sequence[PageRange], most: int) -> Iterator[PageRange]:
     end = 0
     for first, count in pages:
-        if first < end:
+        if first < end or count < 0:
             raise InvalidParameter("page ranges must ascend: a row would be counted twice")
         end = first + count
         for at in range(first, end, most):

@@ -67,7 +67,7 @@ class RunWriter:
     """Seals the pages of a new run, any pages of any column at a time."""
 
     def __init__(self, storage: Storage, keys: DataKeys, table: Table, run: str, pages: int, page_rows: int) -> None:
-        self._storage, self._run = storage, run
+        self._storage, self.run = storage, run
         self._sealing = _Sealing(keys, table, run, pages, page_rows)
         sizes = [self._sealing.page_bytes(column) for column in range(len(table.schema))]
         self._tags = [bytearray(pages * TAG_BYTES) for _ in sizes]
@@ -88,11 +88,11 @@ class RunWriter:
             out = view[place * slot : (place + 1) * slot]
             self._sealing.cipher.encrypt_into(nonce, plain[place].data, associated, out)
             tags[page * TAG_BYTES : (page + 1) * TAG_BYTES] = out[size:]
-        self._storage.write(self._run, column, first_page, view)
+        self._storage.write(self.run, column, first_page, view)
 
     def finish(self) -> tuple[str, ...]:
         """Make the run durable; return the hash of each column's tags, for the manifest."""
-        self._storage.finish_run(self._run, [bytes(tags) for tags in self._tags])
+        self._storage.finish_run(self.run, [bytes(tags) for tags in self._tags])
         return tuple(hashlib.sha256(tags).hexdigest() for tags in self._tags)
 
 

@@ -5,9 +5,11 @@ answers; from then on every request is opened under the first and answered under
 everything opened.
 """
 
+import os
+
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from scumble.boundary.session import Channel, done, open_greeting, refusal
+from scumble.boundary.session import SALT_BYTES, Channel, done, open_greeting, refusal
 from scumble.boundary.storage import Storage
 from scumble.enclave.keys import DataKeys
 from scumble.enclave.work import Work
@@ -33,11 +35,12 @@ class TrustedEnclave:
     def greet(self, sealed: bytes) -> tuple[int, bytes]:
         """Open a session for whoever knows the data key."""
         greeting = open_greeting(self._private_key, sealed)
-        channel = Channel(bytes.fromhex(greeting["request_key"]), bytes.fromhex(greeting["answer_key"]))
+        salt = os.urandom(SALT_BYTES)
+        channel = Channel.derived(bytes.fromhex(greeting["request_key"]), bytes.fromhex(greeting["answer_key"]), salt)
         keys = DataKeys(bytes.fromhex(greeting["data_key"]), greeting["database"])
         self._last_session += 1
         self._sessions[self._last_session] = channel, Work(self._storage, keys, greeting["database"])
-        return self._last_session, channel.seal_answer(done(b"{}"))
+        return self._last_session, salt + channel.seal_answer(done(b"{}"))
 
     def request(self, session: int, sealed: bytes | memoryview) -> bytes:
         """Answer one request."""

@@ -6,6 +6,7 @@ sorted chunks and splitting them again takes the place of comparing two numbers.
 number only.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
@@ -29,6 +30,7 @@ class Rows:
         self._filling = np.empty((chunk_rows, words), np.int64)
         self._filled = 0
         self._lengths: list[int] = []
+        self._generations: Counter[int] = Counter()  # so that what a chunk was before is not taken for what it is
 
     def __len__(self) -> int:
         return sum(self._lengths) + self._filled
@@ -74,13 +76,16 @@ class Rows:
             yield self._load(place)
 
     def _store(self, place: int, chunk: Words) -> None:
-        name = f"chunk-{place}"
-        self._storage.write_scratch(name, self._scratch.seal(name, chunk.reshape(-1).view(np.uint8).data))
+        self._generations[place] += 1
+        sealed = self._scratch.seal(self._state(place), chunk.reshape(-1).view(np.uint8).data)
+        self._storage.write_scratch(f"chunk-{place}", sealed)
 
     def _load(self, place: int) -> Words:
-        name = f"chunk-{place}"
-        opened = bytearray(self._scratch.open(name, self._storage.read_scratch(name)))
-        return np.frombuffer(opened, np.int64).reshape(-1, self._words)
+        opened = self._scratch.open(self._state(place), self._storage.read_scratch(f"chunk-{place}"))
+        return np.frombuffer(bytearray(opened), np.int64).reshape(-1, self._words)
+
+    def _state(self, place: int) -> str:
+        return f"chunk {place}, state {self._generations[place]}"
 
 
 def _network(count: int) -> Iterator[tuple[int, int]]:

@@ -44,6 +44,7 @@ class Work:
             "chain": self._chain,
             "check": self._check,
             "load": self._begin_load,
+            "reserve": self._reserve,
             "build": self._build,
             "abandon": self._abandon,
             "drop": self._drop,
@@ -157,11 +158,16 @@ class Work:
             raise InvalidParameter("no load is under way", hint="begin one first")
         return self._load
 
-    def _build(self, capacity: int, real_rows: int) -> Answer:
-        """Make the runs of the rows that have come, and a version that has them."""
+    def _reserve(self, capacity: int) -> Answer:
+        """Make room for the runs of the rows that have come."""
+        self._current_load.reserve(self._keys, capacity)
+        return {}
+
+    def _build(self, real_rows: int) -> Answer:
+        """Make the runs, and a version that has them."""
         load, manifest = self._current_load, self._current
         self._load = None
-        runs = load.build(self._keys, capacity)
+        runs = load.build()
         self._storage.drop_scratch()
         table = replace(load.table, runs=(*load.table.runs, *runs))
         others = tuple(other for other in manifest.catalog.tables if other.id != table.id)
@@ -188,8 +194,13 @@ class Work:
             runs = [reseal(self._storage, table, run, self._reader(run.id)[0], new) for run in table.runs]
             real_rows |= {after.id: old.real_rows[before.id] for before, after in zip(table.runs, runs, strict=True)}
             tables.append(replace(table, runs=tuple(runs)))
+        before = self._keys, self._readers
         self._keys, self._readers = new, {}
-        return self._commit(self._next(tuple(tables)), real_rows)
+        try:
+            return self._commit(self._next(tuple(tables)), real_rows)
+        except BaseException:
+            self._keys, self._readers = before
+            raise
 
 
 def _attributes(orders: tuple[IndexOrder, ...]) -> tuple[str | None, ...]:

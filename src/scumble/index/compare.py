@@ -169,10 +169,8 @@ def compare(
     keys that hold rows, ranges between two such keys, spread evenly. An index that refuses, for want of memory
     or of a library, has its reason in the column `note`.
     """
-    try:
-        import pyarrow as pa  # an extra
-    except ImportError as error:
-        raise InvalidParameter("an Arrow table needs pyarrow", hint="pip install 'scumble[arrow]'") from error
+    import pyarrow as pa
+
     if not isinstance(domain, Domain):
         raise InvalidParameter("domain must be a Domain", hint="IntegerDomain(0, 1000), or parse_domain('int:0:1000')")
     counts = Histogram.of_ranks(domain.ranks(keys), domain.size).counts

@@ -114,6 +114,10 @@ class Index(ABC):
         self._terms = terms
         return self
 
+    def check(self, terms: Terms) -> None:
+        """Refuse what a fit on these terms would refuse. Nothing is spent."""
+        self._check(terms)
+
     @abstractmethod
     def _check(self, terms: Terms) -> None:
         """Refuse what this kind of index cannot do: nothing has been spent yet."""

@@ -51,6 +51,7 @@ class Database:
 
     def __init__(self, service: Service, key: OwnerKey, key_path: Path, *, accept_restored: bool = False) -> None:
         self._service, self._key, self._key_path = service, key, key_path
+        self._key_print = key_file.fingerprint(key_path)
         self._turn = threading.RLock()
         try:
             self._enter(accept_restored=accept_restored)
@@ -205,19 +206,26 @@ class Database:
         """
         protection = key_file.given_passphrase(passphrase) if key_file.is_protected(self._key_path) else None
         with self._turn, self._writing():
-            held = key_file.open_key(
-                self._key_path, protection
-            )  # a wrong passphrase is refused before anything changes
-            if held.root != self._key.root:
+            held = key_file.open_key(self._key_path, protection)  # a wrong passphrase: before anything changes
+            if self._key.root not in (held.root, held.next_root):
                 raise Stale("the key was changed meanwhile", hint="open the database again")
-            both = replace(self._key, next_root=secrets.token_bytes(len(self._key.root)))
-            key_file.replace(self._key_path, both, protection)
-            new = OwnerKey(both.database, both.next_root or b"")
-            opened = self._session.task("reseal", data_key=key_file.data_key(new.root, new.database).hex())
-            self._key = new
+            old, new = self._key.root, secrets.token_bytes(len(self._key.root))
+            self._put_key(OwnerKey(held.database, old, new), protection)
+            opened = self._session.task("reseal", data_key=key_file.data_key(new, held.database).hex())
+            self._key = OwnerKey(held.database, new, old)  # the anchor is under the old one still
             self._take(opened)
-            key_file.replace(self._key_path, new, protection)
+            self._put_key(OwnerKey(held.database, new), protection)
             self._service.drop_unreferenced()
+
+    def settle_key(self, passphrase: Passphrase = None) -> None:
+        """Finish a rekey that was cut short: put the key that is not in force out of the file."""
+        protection = key_file.given_passphrase(passphrase) if key_file.is_protected(self._key_path) else None
+        with self._turn, self._writing():
+            self._put_key(replace(self._key, next_root=None), protection)
+
+    def _put_key(self, key: OwnerKey, protection: str | None) -> None:
+        key_file.replace(self._key_path, key, protection)
+        self._key, self._key_print = key, key_file.fingerprint(self._key_path)
 
     def close(self) -> None:
         """End the session, and let go of every file."""
@@ -246,14 +254,19 @@ class Database:
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Be the one who writes, on top of the newest version."""
+        self._refresh()
         self._open_newest()  # before a writer clears leftovers: to the provider a rollback looks like a crash
         with self._service.writer():
             self._open_newest()
+            self._service.drop_unreferenced()  # what a drop or a rekey that was cut short has left
+            for path in (self._key_path, key_file.ledger_path(self._key_path), key_file.anchor_path(self._key_path)):
+                key_file.clear_drafts(path)
             yield
 
-    def _enter(self, *, accept_restored: bool) -> None:
+    def _enter(self, *, accept_restored: bool = False) -> None:
         """Open a session with the key that fits: a rekey that was cut short leaves two."""
-        for root in filter(None, (self._key.root, self._key.next_root)):
+        roots = tuple(root for root in (self._key.root, self._key.next_root) if root is not None)
+        for root in roots:
             session = Session(self._service, self._key.database, key_file.data_key(root, self._key.database))
             stamp = self._service.stamp()
             try:
@@ -262,7 +275,8 @@ class Database:
                 session.close()
                 continue
             self._session, self._stamp = session, stamp
-            self._key = replace(self._key, root=root, next_root=None)
+            # The other one may be the anchor's still.
+            self._key = replace(self._key, root=root, next_root=next((other for other in roots if other != root), None))
             self._take(opened, anew=accept_restored)
             return
         raise Tampered
@@ -278,13 +292,33 @@ class Database:
         raise Tampered
 
     def _refresh(self) -> None:
-        if self._service.stamp() != self._stamp:
+        if self._session.broken:
+            self._enter()
+        elif self._service.stamp() != self._stamp:
             self._open_newest()
 
     def _open_newest(self) -> None:
         stamp = self._service.stamp()
-        self._take(self._session.task("open", anchor=self._remembered()))
+        try:
+            opened = self._session.task("open", anchor=self._remembered())
+        except Tampered:
+            self._enter_again()
+            return
+        self._take(opened)
         self._stamp = stamp
+
+    def _enter_again(self) -> None:
+        """Tampered may be no more than a changed key: by a rekey elsewhere, or by one here that failed half-way."""
+        if key_file.fingerprint(self._key_path) != self._key_print:
+            if key_file.is_protected(self._key_path):
+                raise Stale("the key was changed meanwhile", hint="open the database again")
+            self._key_print = key_file.fingerprint(self._key_path)
+            self._key = key_file.open_key(self._key_path)
+        elif self._key.next_root is None:
+            raise Tampered
+        old = self._session
+        self._enter()
+        old.close()
 
     def _take(self, opened: dict[str, Any], *, anew: bool = False) -> None:
         """Go on with a version, and remember it: `anew`, whatever was remembered before."""
@@ -292,7 +326,8 @@ class Database:
         self._catalog = Catalog.from_json(opened["catalog"])
         self._statements: OrderedDict[str, Statement] = OrderedDict()
         self.__dict__.pop("_runner", None)
-        if anew or self._remembered() != (anchor.version, anchor.manifest):
+        remembered = self._remembered()
+        if anew or remembered is None or anchor.version > remembered[0]:  # another process may have seen a later one
             key = key_file.anchor_key(self._key.root, self._key.database)
             anchor.save(key_file.anchor_path(self._key_path), key)
 

@@ -10,9 +10,12 @@ from typing import Self, cast, get_args
 from scumble.boundary.orders import IndexOrder
 from scumble.domain import Domain, parse_domain
 from scumble.errors import InvalidParameter
+from scumble.index.contract import Terms
+from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.model import SlackName
 from scumble.index.price import Price, price_of
 from scumble.privacy.amounts import Exact
+from scumble.privacy.composition import row_delta
 
 __all__ = ["IndexSpec"]
 
@@ -56,8 +59,19 @@ class IndexSpec:
         )
 
     def price(self) -> Price:
-        """What the ledger is charged."""
-        return price_of(self.epsilon, self.beta, self.rows_per_user, self.slack)
+        """What the ledger is charged; refused if the index could not be built for it."""
+        price = price_of(self.epsilon, self.beta, self.rows_per_user, self.slack)
+        charged = price.epsilon, price.delta
+        terms = Terms(
+            self.domain,
+            price.epsilon / price.rows_per_user,
+            row_delta(*charged, price.rows_per_user),
+            price.beta,
+            None,
+            *charged,
+        )
+        DPPLRIndex(max_bytes=self.max_bytes, slack=self.slack).check(terms)
+        return price
 
     def order(self) -> IndexOrder:
         """What the enclave is asked for, once that is paid."""

@@ -12,6 +12,8 @@ a crash leaves the old one or the new one.
 
 import binascii
 import errno
+import fcntl
+import glob
 import json
 import os
 import re
@@ -200,17 +202,41 @@ def replace_file(path: Path, content: bytes) -> None:
         draft.replace(path)
 
 
+def was_begun(path: Path) -> bool:
+    """Whether there is a key file of a database that was never opened: its making was cut short."""
+    return path.exists() and not anchor_path(path).exists()
+
+
+def fingerprint(path: Path) -> bytes:
+    """Something that changes whenever the file does; empty if it cannot be read."""
+    try:
+        return sha256(read_small(path)[0]).digest()
+    except OSError:
+        return b""
+
+
+def clear_drafts(path: Path) -> None:
+    """Delete the drafts that a process which died has left beside a file: whoever lives holds a lock on its own."""
+    for draft in path.parent.glob(f".{glob.escape(path.name)}.*.new*"):
+        with suppress(OSError):
+            handle = os.open(draft, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                draft.unlink()
+            finally:
+                os.close(handle)
+
+
 @contextmanager
 def _draft(path: Path, content: bytes) -> Iterator[Path]:
     draft = None
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)  # O_EXCL, mode 0600
-        draft = Path(name)
+        handle, draft = _locked_draft(path)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(handle)
-        yield draft
+            yield draft
         draft.unlink(missing_ok=True)  # before the sync, so that no crash brings a second name of the key back
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -226,6 +252,18 @@ def _draft(path: Path, content: bytes) -> Iterator[Path]:
         if draft is not None:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
+
+
+def _locked_draft(path: Path) -> tuple[int, Path]:
+    while True:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)  # O_EXCL, mode 0600
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(handle).st_nlink:
+                return handle, Path(name)
+        except BlockingIOError:  # somebody takes it for the draft of a dead process
+            pass
+        os.close(handle)
 
 
 def _load(path: Path) -> tuple[dict[str, Any], bool]:

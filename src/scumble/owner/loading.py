@@ -26,7 +26,7 @@ from scumble.owner.session import Session
 from scumble.owner.sources import open_source
 from scumble.privacy.amounts import Exact
 from scumble.privacy.coverage import release_bound
-from scumble.privacy.ledger import Budget, Ledger
+from scumble.privacy.ledger import Budget, Ledger, Spend
 from scumble.schema import Schema
 from scumble.schema.arrow import schema_of
 
@@ -110,13 +110,14 @@ def load(
             sent = _send(sender, rows_of, keys, options.capacity)
             capacity = _fix_capacity(sent, payment.capacity, options)
             sender.fill(capacity)
+            session.task("reserve", capacity=capacity)
         except BaseException:
             with suppress(ScumbleError):
                 session.task("abandon")
             raise
         payment.draw_indexes()
         progress("building", sent, sent)
-        opened = session.task("build", capacity=capacity, real_rows=sent)
+        opened = session.task("build", real_rows=sent)
     report = LoadReport(name, sent, capacity, *payment.charged(), tuple(spec.column for spec in indexes))
     return report, opened
 
@@ -224,25 +225,17 @@ class _Payment:
 def _paid(ledger: Ledger, table: Table, indexes: Sequence[IndexSpec], options: LoadOptions) -> Iterator[_Payment]:
     """Spend on everything before any work is done; if it fails, what nothing was drawn from is given back."""
     part = uuid.uuid4().hex[:8]
-    spent: list[Budget] = []
 
-    def spend(what: str, price: Price) -> Budget:
+    def of(what: str, price: Price) -> Spend:
         group = f"{table.name} ({table.id[:8]}) {what}"
-        budget = ledger.spend(
-            price.epsilon,
-            f"{table.name} {what}",
-            delta=price.delta,
-            rows_per_user=price.rows_per_user,
-            partition=(group, part),
-        )
-        spent.append(budget)
-        return budget
+        return Spend(price.epsilon, f"{table.name} {what}", price.delta, price.rows_per_user, (group, part))
 
+    spends = [of(spec.column, spec.price()) for spec in indexes]
+    if options.capacity is None:
+        spends.append(of("capacity", _capacity_price(indexes, options)))
+    spent = ledger.spend_all(spends)
     try:
-        for spec in indexes:
-            spend(spec.column, spec.price())
-        capacity = None if options.capacity is not None else spend("capacity", _capacity_price(indexes, options))
-        yield _Payment(tuple(spent[: len(indexes)]), capacity)
+        yield _Payment(spent[: len(indexes)], None if options.capacity is not None else spent[-1])
     except BaseException:
         for budget in spent:
             with suppress(ScumbleError):

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from scumble.boundary.plan import Plan
 from scumble.boundary.requests import JSON, ROWS, Scan, pack_execution
-from scumble.boundary.session import Channel, seal_greeting, settle
+from scumble.boundary.session import SALT_BYTES, Channel, seal_greeting, settle
 from scumble.boundary.storage import Enclave
 
 __all__ = ["Session"]
@@ -25,6 +25,7 @@ class Session:
     def __init__(self, service: Enclave, database: str, data_key: bytes) -> None:
         self._service = service
         self._turn = threading.Lock()
+        self.broken = False
         request_key, answer_key = Channel.fresh_keys()
         greeting = {
             "database": database,
@@ -32,9 +33,9 @@ class Session:
             "request_key": request_key.hex(),
             "answer_key": answer_key.hex(),
         }
-        self._channel = Channel(request_key, answer_key)
         self._number, answer = service.greet(seal_greeting(service.public_key, greeting))
-        settle(self._channel.open_answer(answer))
+        self._channel = Channel.derived(request_key, answer_key, answer[:SALT_BYTES])
+        settle(self._channel.open_answer(answer[SALT_BYTES:]))
 
     def task(self, name: str, **fields: Any) -> dict[str, Any]:
         """Ask for something other than an execution."""
@@ -60,5 +61,8 @@ class Session:
 
     def _ask(self, request: bytes) -> memoryview:
         with self._turn:
+            self.broken = True  # until there is an answer: after an interruption the two ends may count differently
             sealed = self._channel.seal_request(request)
-            return settle(self._channel.open_answer(self._service.request(self._number, sealed)))
+            answer = self._channel.open_answer(self._service.request(self._number, sealed))
+            self.broken = False
+        return settle(answer)

@@ -10,13 +10,13 @@ drawn from can be cancelled.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from scumble.errors import BudgetError, BudgetUsed, Corrupt, InvalidParameter, Overdraft
 from scumble.privacy.amounts import Exact, exact, show
@@ -27,7 +27,17 @@ from scumble.privacy.statement import Entry, State, as_html, as_table, as_text
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["Budget", "Entry", "Ledger", "State"]
+__all__ = ["Budget", "Entry", "Ledger", "Spend", "State"]
+
+
+class Spend(NamedTuple):
+    """What one release shall cost, as `Ledger.spend` takes it."""
+
+    epsilon: Exact
+    label: str
+    delta: Exact = 0
+    rows_per_user: int = 1
+    partition: Partition | None = None
 
 
 class Budget:
@@ -165,23 +175,35 @@ class Ledger:
         `rows_per_user=k` that no user has more than k rows, over all parts of the group together. Raises
         Overdraft, and charges nothing, if the total would exceed a limit.
         """
-        amounts = (_positive(epsilon, "epsilon"), _probability(delta, "delta"))
-        _check_terms(label, rows_per_user, partition)
+        (budget,) = self.spend_all([Spend(epsilon, label, delta, rows_per_user, partition)])
+        return budget
+
+    def spend_all(self, spends: Sequence[Spend]) -> tuple[Budget, ...]:
+        """Charge several releases at once: all of them, or, with Overdraft, none."""
+        asked = [(_positive(spend.epsilon, "epsilon"), _probability(spend.delta, "delta"), spend) for spend in spends]
+        for spend in spends:
+            _check_terms(spend.label, spend.rows_per_user, spend.partition)
         with self._log.writing() as transaction:
-            for name, amount, charges, limit in (
-                ("epsilon", amounts[0], self._epsilons(), self._limit),
-                ("delta", amounts[1], self._deltas(), self._delta_limit),
-            ):
-                _check_room(name, amount, list(charges), limit, label=label, partition=partition)
-            record = transaction.append(
-                "spend",
-                label=label,
-                epsilon=amounts[0],
-                delta=amounts[1],
-                rows_per_user=rows_per_user,
-                partition=partition,
-            )
-        return Budget(self, self._entries[record.id])
+            epsilons, deltas = list(self._epsilons()), list(self._deltas())
+            records = []
+            for epsilon, delta, (_, label, _, rows_per_user, partition) in asked:
+                for name, amount, charges, limit in (
+                    ("epsilon", epsilon, epsilons, self._limit),
+                    ("delta", delta, deltas, self._delta_limit),
+                ):
+                    _check_room(name, amount, charges, limit, label=label, partition=partition)
+                    charges.append((amount, partition))
+                records.append(
+                    transaction.append(
+                        "spend",
+                        label=label,
+                        epsilon=epsilon,
+                        delta=delta,
+                        rows_per_user=rows_per_user,
+                        partition=partition,
+                    )
+                )
+        return tuple(Budget(self, self._entries[record.id]) for record in records)
 
     def spent(self) -> Fraction:
         """Return the epsilon spent so far, by every process (`docs/privacy.md` section 2)."""

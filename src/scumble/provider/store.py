@@ -70,6 +70,10 @@ class FileStore:
         """Let go of every file."""
         self._runs.close()
 
+    def is_empty(self) -> bool:
+        """Whether nothing has ever been committed."""
+        return self._manifests.version() == 0
+
     def head(self) -> bytes:
         """The current manifest; NotFound if nothing has been committed yet."""
         return self._manifests.head()

@@ -1,0 +1,176 @@
+"""`scumble load`: rows of a file or of another database go in, sealed; what it cost comes out.
+
+The rows are secret, and how many they are is told to the owner alone: the provider sees the capacity and the indexes.
+Whatever can be refused is refused before anything is spent.
+"""
+
+import json
+import re
+from fractions import Fraction
+from typing import Annotated, Any
+
+import typer
+
+from scumble.boundary.catalog import Run, Table
+from scumble.cli.database import Folder, Json, Key, opened
+from scumble.cli.describe import count
+from scumble.cli.progress import bar
+from scumble.errors import InvalidParameter
+from scumble.index.summary import summarize
+from scumble.owner.indexes import IndexSpec
+from scumble.owner.loading import MEMORY_BYTES, PAGE_ROWS, LoadOptions, LoadReport
+from scumble.privacy.amounts import show
+from scumble.privacy.ledger import Ledger
+
+__all__ = ["load"]
+
+_BYTES = re.compile(r"(\d{1,15})\s*([kmgt]i?b?|b)?", re.ASCII | re.IGNORECASE)
+_NO_INDEX = "every query will read the whole table; see --index"
+
+
+def load(
+    folder: Folder,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="A new table, or one to add to.", show_default=False)],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A csv, tsv, parquet, arrow, feather or duckdb file; duckdb://FILE; postgresql://USER@HOST/NAME.",
+            show_default=False,
+        ),
+    ],
+    *,
+    index: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help='"COLUMN DOMAIN epsilon=E": an index. Repeat it for more.'),
+    ] = None,
+    capacity: Annotated[
+        int | None,
+        typer.Option(metavar="ROWS", min=1, help="Public bound on the rows; without it one is drawn, which costs."),
+    ] = None,
+    capacity_epsilon: Annotated[
+        str | None,
+        typer.Option(metavar="EPSILON", help="What drawing the capacity may cost: a tenth of the cheapest index."),
+    ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="TEXT", help='"COLUMN TYPE": say a column\'s type. Repeat it for more.'),
+    ] = None,
+    query: Annotated[
+        str | None, typer.Option(metavar="SQL", help="What to read from a duckdb or postgresql source.")
+    ] = None,
+    page_rows: Annotated[int, typer.Option(metavar="N", help="Rows to a page: a power of two.")] = PAGE_ROWS,
+    memory: Annotated[
+        str, typer.Option(metavar="SIZE", help="The memory that sorting may take, such as 512MiB.")
+    ] = f"{MEMORY_BYTES >> 30}GiB",
+    key: Key = None,
+    print_json: Json = False,
+) -> None:
+    """Load rows into a table, with private indexes. This spends epsilon.
+
+    Each index costs its epsilon once; queries then cost nothing. The domain says
+    which keys there can be: it is public, so take it from what the column means.
+    A column without an index can be queried too, by reading all of it.
+
+    \b
+    scumble load clinic visits visits.csv --type "name text(25)" \\
+        --index "amount decimal:0:100000:0.01 epsilon=0.5" \\
+        --index "day date:2013-01-01:2013-12-31 epsilon=0.5"
+    scumble load clinic visits postgresql://me@host/db \\
+        --query "SELECT * FROM visits"
+
+    \b
+    Domains: as for `scumble index fit`, whose --help lists them.
+    After the epsilon an index may also have
+      beta=1e-6            the chance that any query at all loses a row
+      slack=lossless       never: for a little delta
+      rows_per_user=3      the most rows one person has
+      max_bytes=4096       how large the index may be
+    Types: integer, bigint, decimal(12,2), double, boolean, date, time,
+    timestamp, text(25), category(["a","b"]); each also with "not null".
+
+    What is refused costs nothing. A second load adds to the table: it needs the
+    same columns, and costs what the dearest load has, not the sum.
+    """
+    specs = [IndexSpec.parse(text) for text in index or []]
+    options = LoadOptions(
+        capacity=capacity,
+        capacity_epsilon=capacity_epsilon,
+        page_rows=page_rows,
+        memory_bytes=_bytes(memory),
+        types=dict(map(_declared, types or [])),
+        query=query,
+    )
+    with opened(folder, key) as database:
+        before = database.ledger.spent()
+        with bar("rows") as progress:
+            report = database.load(table, source, indexes=specs, options=options, progress=progress)
+        made = database.table(table)
+        if print_json:
+            typer.echo(json.dumps(_as_json(report, made, database.ledger)))
+            return
+        for line in [*_as_lines(report, made), *_cost_lines(report, database.ledger, before)]:
+            typer.echo(line)
+
+
+def _as_lines(report: LoadReport, table: Table) -> list[str]:
+    runs = _new_runs(table)
+    lines = [
+        f"{table.name}: {count(report.rows, 'row')} loaded (only you know how many)",
+        f"  capacity  {report.capacity:,} rows in {count(runs[0].pages, 'page')}, dummies included: this is public",
+    ]
+    for run in runs:
+        if run.index is None:
+            lines.append(f"  no index  {_NO_INDEX}")
+            continue
+        about = summarize(run.index)
+        lines.append(
+            f"  index     {run.attribute} {about.domain}: {count(about.segments, 'segment')} in {about.bytes:,} bytes, "
+            f"slack {about.slack_rows:,} rows"
+        )
+    return lines
+
+
+def _cost_lines(report: LoadReport, ledger: Ledger, before: Fraction) -> list[str]:
+    delta = f", delta {show(report.delta)}" if report.delta else ""
+    more = ledger.spent() - before
+    apart = "" if more == report.epsilon else f"; of a table's loads only the dearest counts, so this adds {show(more)}"
+    left = f"  ledger    epsilon {show(ledger.remaining())} of {show(ledger.limit)} remaining"
+    return [f"  charged   epsilon {show(report.epsilon)}{delta}{apart}", left]
+
+
+def _as_json(report: LoadReport, table: Table, ledger: Ledger) -> dict[str, Any]:
+    indexes = [
+        {"column": run.attribute, **summarize(run.index).as_dict()} for run in _new_runs(table) if run.index is not None
+    ]
+    return {
+        "table": table.name,
+        "rows": report.rows,
+        "capacity": report.capacity,
+        "indexes": indexes,
+        "epsilon": float(report.epsilon),
+        "delta": float(report.delta),
+        "remaining": float(ledger.remaining()),
+        "delta_remaining": float(ledger.remaining_delta()),
+    }
+
+
+def _new_runs(table: Table) -> list[Run]:
+    return [run for run in table.runs if run.batch == table.runs[-1].batch]
+
+
+def _declared(text: str) -> tuple[str, str]:
+    column, _, type_ = text.strip().partition(" ")
+    if not type_.strip():
+        raise InvalidParameter(f"{text!r} does not read as a column and its type", hint='--type "name text(25)"')
+    return column, type_.strip()
+
+
+def _bytes(text: str) -> int:
+    found = _BYTES.fullmatch(text.strip())
+    if found is None:
+        raise InvalidParameter(f"{text!r} does not read as a size", hint="--memory 512MiB, for example")
+    unit = (found[2] or "b").lower()
+    power = "bkmgt".index(unit[0])
+    base: int = 1024 if "i" in unit or unit in "kmgt" else 1000
+    return int(found[1]) * int(base**power)

@@ -1,0 +1,91 @@
+"""`scumble rekey` and `scumble passphrase`: new keys for the data, or a new passphrase for the key file.
+
+Both replace the key file, whole or not at all. Old copies of it stay as they are: what they still open is said.
+"""
+
+import json
+import os
+from typing import Annotated
+
+import typer
+
+from scumble.cli.database import Folder, Json, Key, asking, check_there, new_passphrase, on_terminal, opened
+from scumble.cli.progress import working
+from scumble.errors import InvalidParameter, KeyRefused
+from scumble.owner import key_file
+from scumble.provider.store import FileStore
+
+__all__ = ["passphrase", "rekey"]
+
+NEW = "SCUMBLE_NEW_PASSPHRASE"
+
+
+def rekey(folder: Folder, key: Key = None, print_json: Json = False) -> None:
+    """Seal everything anew under a fresh key, and replace the key file.
+
+    For when a key file may have been seen. Old copies of it open nothing of what
+    is in the folder from then on; old copies of the folder they still do. The
+    passphrase stays. It costs no epsilon. A crash on the way loses nothing.
+
+    Back the key file up again afterwards: backups of the old one are useless.
+
+    \b
+    scumble rekey clinic
+    """
+    path = key_file.key_path(folder, key)
+    asked = asking()
+    with opened(folder, key, asked=asked) as database:
+        with working("sealing anew"):
+            database.rekey(asked)
+        version = database.version
+    if print_json:
+        typer.echo(json.dumps({"database": str(folder), "key": str(path), "version": version}))
+        return
+    typer.echo(f"{folder}: sealed anew as version {version}")
+    typer.echo(f"{path}: holds the new key. Back it up now: older backups of it no longer open this database.")
+
+
+def passphrase(
+    folder: Folder,
+    no_passphrase: Annotated[
+        bool, typer.Option("--no-passphrase", help="Take the passphrase away: protect the key file by its mode alone.")
+    ] = False,
+    key: Key = None,
+    print_json: Json = False,
+) -> None:
+    """Change the passphrase of the key file. The data is not touched.
+
+    Old copies of the key file still open with the old passphrase: if somebody may
+    have both, use `scumble rekey`. The new passphrase is asked for twice, or comes
+    from SCUMBLE_NEW_PASSPHRASE.
+
+    \b
+    scumble passphrase clinic
+    """
+    check_there(folder)
+    path = key_file.key_path(folder, key)
+    store = FileStore(folder)
+    try:
+        with store.writer():  # a rekey must not replace the file meanwhile
+            held = key_file.open_key(path, asking())
+            if held.database != store.database:
+                raise KeyRefused(f"{path} is the key of another database", hint="name the right one with --key")
+            new = None if no_passphrase else _new()
+            key_file.replace(path, held, new)
+    finally:
+        store.close()
+    protection = "file mode" if new is None else "passphrase"
+    if print_json:
+        typer.echo(json.dumps({"database": str(folder), "key": str(path), "protection": protection}))
+        return
+    how = "has a new passphrase" if new is not None else "is protected by its file mode alone"
+    typer.echo(f"{path}: {how}. Older copies of it are as they were.")
+
+
+def _new() -> str:
+    new = os.environ.get(NEW) or (new_passphrase() if on_terminal() else "")
+    if not new:
+        raise InvalidParameter(
+            "there is no new passphrase", hint=f"set {NEW}, or take it away with --no-passphrase; nothing was changed"
+        )
+    return new

@@ -1,0 +1,101 @@
+"""`scumble tables`: what is public of the tables, and so what the provider knows of them. The number of rows is not."""
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from scumble.boundary.catalog import Run, Table
+from scumble.cli.database import Folder, Json, Key, opened
+from scumble.cli.describe import count
+from scumble.index.summary import summarize
+from scumble.privacy.amounts import show
+
+__all__ = ["table_lines", "tables"]
+
+
+def tables(
+    folder: Folder,
+    table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Only this one.", show_default=False)] = None,
+    key: Key = None,
+    print_json: Json = False,
+) -> None:
+    """Show the tables: columns, types, indexes, capacity, pages and bytes.
+
+    All of it is public. How many rows there really are is not, and isn't here:
+    ask `SELECT count(*)`.
+
+    \b
+    scumble tables clinic
+    scumble tables clinic visits --json
+    """
+    with opened(folder, key) as database:
+        chosen = database.tables if table is None else (database.table(table),)
+        version = database.version
+    if print_json:
+        typer.echo(json.dumps({"version": version, "tables": list(map(_as_json, chosen))}))
+        return
+    if not chosen:
+        typer.echo(f'no table yet: scumble load {folder} TABLE FILE --index "COLUMN DOMAIN epsilon=0.5"')
+    for place, each in enumerate(chosen):
+        if place:
+            typer.echo()
+        for line in table_lines(each):
+            typer.echo(line)
+
+
+def table_lines(table: Table) -> Iterator[str]:
+    """A table for people."""
+    pages = sum(run.pages for run in table.runs) * len(table.schema)
+    yield (
+        f"{table.name}: capacity {table.capacity:,} rows, {pages:,} sealed pages in {count(len(table.runs), 'run')}, "
+        f"{_table_bytes(table):,} bytes"
+    )
+    rows = [(c.name, c.type.label + ("" if c.nullable else " not null")) for c in table.schema]
+    width = max(len(name) for name, _ in rows)
+    for name, type_ in rows:
+        yield f"  {name:<{width}}  {type_}"
+    for run in table.runs:
+        yield f"  {_run_line(run)}"
+
+
+def _run_line(run: Run) -> str:
+    size = f"{run.pages:,} pages of {run.page_rows:,} rows for each column"
+    if run.index is None:
+        return f"no index: {size}, in no order"
+    about = summarize(run.index)
+    delta = f", delta {show(run.index.delta)}" if run.index.delta else ""
+    return (
+        f"index on {run.attribute}, {about.domain}: epsilon {show(run.index.epsilon)}{delta}, "
+        f"slack {about.slack_rows:,} rows, {count(about.segments, 'segment')}, {size}"
+    )
+
+
+def _as_json(table: Table) -> dict[str, Any]:
+    return {
+        "name": table.name,
+        "columns": [{"name": c.name, "type": c.type.label, "nullable": c.nullable} for c in table.schema],
+        "capacity": table.capacity,
+        "bytes": _table_bytes(table),
+        "runs": [
+            {
+                "id": run.id,
+                "attribute": run.attribute,
+                "capacity": run.capacity,
+                "page_rows": run.page_rows,
+                "pages": run.pages,
+                "bytes": _run_bytes(table, run),
+                "index": None if run.index is None else summarize(run.index).as_dict(),
+            }
+            for run in table.runs
+        ],
+    }
+
+
+def _table_bytes(table: Table) -> int:
+    return sum(_run_bytes(table, run) for run in table.runs)
+
+
+def _run_bytes(table: Table, run: Run) -> int:
+    return run.pages * sum(table.slot_bytes(place, run.page_rows) for place in range(len(table.schema)))

@@ -1,0 +1,285 @@
+"""A writer that dies: killed at every call that changes a file, and around every commit of the ledger.
+
+Each time the database opens in the old state or the new one, checks, can be loaded into, and has nothing left over
+after that; and the ledger has every spend that was made before, drawn if noise may have been drawn.
+"""
+
+import builtins
+import io
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from databases import (
+    clean_files,
+    copy,
+    counted,
+    create,
+    expected,
+    files,
+    in_a_child,
+    load,
+    quick_place,  # noqa: F401  the fixture `place`
+    reopen,
+    stored,
+    sums,
+)
+
+from scumble.errors import ScumbleError
+from scumble.owner.database import Database
+from scumble.privacy import ledger_log, noise
+from scumble.privacy.ledger import Budget, Ledger
+
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+CALLS = ("write", "pwrite", "posix_fallocate", "ftruncate", "fsync", "replace", "rename", "link", "unlink", "mkdir")
+EVERY = 12  # of the calls one is tried by `make test`, all by `make verify`
+Job = Callable[[Path], None]
+_RANDOM = re.compile(r"[0-9a-f]{32}|(?<=\.)[a-z0-9_]{8}(?=\.new)")
+
+
+def _die_at(number: int, half: bool, report: int) -> None:
+    """From now on, kill this process at the call of this number, and say what the ledger was asked until then."""
+    seen, write = 0, os.write
+
+    def reach(call: Callable[..., Any], name: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == number:
+            if half and name in ("write", "pwrite"):
+                handle, content, *offset = arguments
+                call(handle, content[: len(content) // 2], *offset)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def wrap(name: str, call: Callable[..., Any], counts: Callable[..., bool] = lambda *_, **__: True) -> Any:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            if counts(*arguments, **options):
+                reach(call, name, arguments)
+            return call(*arguments, **options)
+
+        return counted
+
+    def says(call: Callable[..., Any], text: Callable[[Any, Any], str]) -> Any:
+        def saying(*arguments: Any, **options: Any) -> Any:
+            result = call(*arguments, **options)
+            write(report, f"{text(arguments, result)}\n".encode())
+            return result
+
+        return saying
+
+    for name in CALLS:
+        setattr(os, name, wrap(name, getattr(os, name)))
+    os.open = wrap("open", os.open, lambda _, flags, *__, **___: bool(flags & WRITING))
+    opened = wrap("open", io.open, lambda _, mode="r", *__, **___: mode[0] in "wxa" or "+" in mode)
+    io.open = builtins.open = opened
+    commit = ledger_log._commit
+    ledger_log._commit = lambda connection: (reach(commit, "", ()), commit(connection), reach(commit, "", ()))[1]  # type: ignore[func-returns-value]
+    Ledger.spend = says(Ledger.spend, lambda _, budget: f"spent {budget._entry.id}")  # type: ignore[method-assign]
+    Budget.draw = says(Budget.draw, lambda budget, _: f"drawn {budget[0]._entry.id}")  # type: ignore[method-assign]
+    noise._key_stream = says(noise._key_stream, lambda *_: "noise 0")
+
+
+def _dies(home: Path, job: Job, number: int, half: bool) -> tuple[bool, list[list[str]]]:
+    """Do the job in a child that is killed at that call; whether it was, and what the ledger had said by then."""
+    reading, writing = os.pipe()
+
+    def work() -> None:
+        _die_at(number, half, writing)
+        job(home)
+
+    code = in_a_child(work)
+    os.close(writing)
+    with os.fdopen(reading) as said:
+        lines = [line.split() for line in said.read().splitlines()]
+    assert code in (0, -signal.SIGKILL)
+    return code != 0, lines
+
+
+def _check_ledger(home: Path, before: int, said: list[list[str]]) -> None:
+    """Nothing that was spent is forgotten or given back; what was drawn is drawn; noise came after a draw."""
+    with Ledger.open(home / "db.ledger") as ledger:
+        states = {entry.id: entry.state for entry in ledger.entries()}
+    assert len(states) >= before
+    drawn: set[int] = set()
+    for kind, number in said:
+        if kind == "spent":
+            assert states[int(number)] in ("open", "drawn")
+        elif kind == "drawn":
+            assert states[int(number)] == "drawn"
+            drawn.add(int(number))
+        elif {int(number) for kind, number in said if kind == "spent"}:
+            assert drawn, "noise before any draw"
+
+
+def _check_goes_on(home: Path, db: Database) -> None:
+    """It checks, takes a further table, and nothing is left of the dead writer."""
+    db.check()
+    load(db, "further", 20, 5)
+    assert counted(db, "further") == sums(5, count=20)
+    db.check()
+    there, wanted = files(home), clean_files(home, db)
+    assert wanted <= there
+    left = {_RANDOM.sub("*", name) for name in there - wanted}
+    assert not left, f"left over: {', '.join(sorted(left))}"
+
+
+def _told(error: Exception, home: Path) -> str:
+    first = str(error).partition("\n")[0].replace(str(home), "home")
+    return f"{type(error).__name__}: {first}"
+
+
+def _state(db: Database, table: str, old: tuple[int, int], new: tuple[int, int]) -> str:
+    found = counted(db, table)
+    assert found in (old, new)
+    return "old" if found == old else "new"
+
+
+def _first_load(home: Path) -> None:
+    with reopen(home) as db:
+        load(db, "t", 100, 1, capacity=None)
+
+
+def _second_batch(home: Path) -> None:
+    with reopen(home) as db:
+        load(db, "t", 100, 2, capacity=112)
+
+
+def _drop(home: Path) -> None:
+    with reopen(home) as db:
+        db.drop("t")
+
+
+def _rekey(home: Path) -> None:
+    with reopen(home) as db:
+        db.rekey()
+
+
+JOBS = {
+    "first load": (_first_load, False, (0, 0), sums(1, count=100)),
+    "second batch": (_second_batch, True, sums(1, count=100), sums(1, 2, count=100)),
+    "drop": (_drop, True, sums(1, count=100), (0, 0)),
+    "rekey": (_rekey, True, sums(1, count=100), sums(1, count=100)),
+}
+
+
+def _origin(home: Path, loaded: bool) -> tuple[int, int]:
+    with create(home) as db:
+        load(db, "other", 30, 3)
+        if loaded:
+            load(db, "t", 100, 1, capacity=112)
+        return db.version, len(db.ledger.entries())
+
+
+def _check_job(place: Path, name: str, half: bool, every: int) -> None:
+    job, loaded, old, new = JOBS[name]
+    origin, home = place / "origin", place / "home"
+    version, spends = _origin(origin, loaded)
+    outcomes = []
+    failures: dict[str, list[int]] = {}
+    number, died = 1 - every, True
+    while died:
+        number += every
+        copy(origin, home)
+        died, said = _dies(home, job, number, half)
+        try:
+            _check_ledger(home, spends, said)
+            with reopen(home) as db:
+                state = _state(db, "t", old, new) if old != new else "old" if db.version == version else "new"
+                assert db.version == version + (state == "new")
+                assert counted(db, "other") == sums(3, count=30)
+                _check_goes_on(home, db)
+            outcomes.append(state)
+        except (AssertionError, ScumbleError) as error:
+            failures.setdefault(_told(error, home), []).append(number)
+        assert number < 1000
+    assert number > 20
+    assert failures == {}
+    assert outcomes == sorted(outcomes, reverse=True)  # first old, then new, and never back
+    assert set(outcomes) == {"old", "new"}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_killed_writer_leaves_the_old_state_or_the_new_one(place: Path, name: str) -> None:
+    _check_job(place, name, half=True, every=EVERY)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("name", JOBS)
+def test_a_writer_killed_at_every_call(place: Path, name: str, half: bool) -> None:
+    _check_job(place, name, half=half, every=1)
+
+
+def _check_init(place: Path, every: int) -> None:
+    """A database whose making was cut short opens, or can be made again in the same place."""
+    failures: dict[str, list[int]] = {}
+    number, died = 1 - every, True
+    while died:
+        number += every
+        home = place / f"home{number}"
+        home.mkdir()
+        died, _ = _dies(home, lambda home: create(home).close(), number, half=True)
+        try:
+            with _opened_or_made(home) as db:
+                assert db.version == 1
+                assert db.check() == 0
+                _check_goes_on(home, db)
+        except (AssertionError, ScumbleError) as error:
+            failures.setdefault(_told(error, home), []).append(number)
+        assert number < 1000
+    assert number > 10
+    assert failures == {}
+
+
+def _opened_or_made(home: Path) -> Database:
+    try:
+        return reopen(home)
+    except ScumbleError:
+        return create(home)
+
+
+def test_a_database_whose_making_was_cut_short_can_be_made(place: Path) -> None:
+    _check_init(place, 5)
+
+
+@pytest.mark.slow
+def test_a_database_whose_making_was_cut_short_at_any_call_can_be_made(place: Path) -> None:
+    _check_init(place, 1)
+
+
+def test_all_rows_are_there_after_a_kill_in_the_second_batch(place: Path) -> None:
+    """The premise of the counts above: they are those of whole tables, row by row."""
+    origin, home = place / "origin", place / "home"
+    _origin(origin, True)
+    for number in (30, 10_000):
+        copy(origin, home)
+        died, _ = _dies(home, _second_batch, number, half=True)
+        seeds = (1,) if died else (1, 2)
+        with reopen(home) as db:
+            assert stored(db, "t") == expected(*seeds, count=100)
+            assert stored(db, "t", "k < 1000") == expected(*seeds, count=100)
+
+
+def test_a_spend_outlives_the_one_who_made_it(place: Path) -> None:
+    """Killed right after the draw, before the noise: the ledger says drawn, and it stays spent."""
+    with create(place) as db:
+        before = db.ledger.spent()
+
+    def work() -> None:
+        def killed(*_: Any, **__: Any) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        noise._key_stream = killed  # type: ignore[assignment]
+        with reopen(place) as db:
+            load(db, "t")
+
+    assert in_a_child(work) == -signal.SIGKILL
+    with reopen(place) as db:
+        assert db.ledger.spent() == before + 2
+        assert {entry.state for entry in db.ledger.entries()} == {"drawn"}
+        load(db, "t")
+        assert db.ledger.spent() == before + 4
+        assert stored(db, "t") == expected(1)

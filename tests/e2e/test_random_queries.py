@@ -1,0 +1,142 @@
+"""Random queries over random tables: the answer is DuckDB's on the plaintext, always.
+
+A lookup loses a row with a probability of 1e-9 for each index built; with at most 8 indexes to a database, a false
+alarm in 10,000 databases has a probability of less than 1e-4, and in one run of `make test` of less than 1e-6.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from e2e_answers import difference
+from e2e_databases import database, plain, two_tables
+from e2e_queries import Query, random_query
+from e2e_tables import RandomTable
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from scumble.owner.database import Database
+from scumble.sql import AggregateQuery, RowQuery
+
+QUERIES = 50
+SHARED = settings(suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate], database=None)
+SEEDS = st.integers(1, 1 << 32)
+
+
+def wrong_answers(folder: Path, seed: int, queries: int) -> Iterator[str]:
+    """Build a database by chance, ask it so many queries, and say what is wrong with the answers."""
+    rng = Random(seed)  # noqa: S311
+    tables = two_tables(rng)
+    reference = plain(tables)
+    with database(folder, tables) as db:
+        for number in range(queries):
+            query = random_query(rng, tables)
+            found = difference(db, reference, query.sql, query.params, ordered=query.ordered)
+            if found is not None:
+                yield f"seed {seed}, query {number}: {found}\n    {query.sql}\n    {query.params}"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> "itertools.chain[Path]":
+    return itertools.chain.from_iterable([tmp_path_factory.mktemp("random")] for _ in itertools.count())
+
+
+@settings(SHARED, max_examples=20)
+@given(seed=SEEDS)
+def test_few_databases(folders: "itertools.chain[Path]", seed: int) -> None:
+    assert "\n".join(wrong_answers(next(folders), seed, QUERIES)) == ""
+
+
+@settings(SHARED, max_examples=20)
+@given(seed=SEEDS)
+def test_few_other_databases(folders: "itertools.chain[Path]", seed: int) -> None:
+    """The same with other seeds, so that two processes share the work."""
+    assert "\n".join(wrong_answers(next(folders), -seed, QUERIES)) == ""
+
+
+@pytest.mark.slow
+@settings(SHARED, max_examples=250)
+@given(seed=SEEDS)
+def test_many_databases(folders: "itertools.chain[Path]", seed: int) -> None:
+    assert "\n".join(wrong_answers(next(folders), seed, 4 * QUERIES)) == ""
+
+
+# --- that these tests can fail -------------------------------------------------------------------------
+
+
+def kinds(db: Database, tables: list[RandomTable], queries: list[Query]) -> Counter[str]:
+    """What the queries come down to, and what is in their answers."""
+    found: Counter[str] = Counter()
+    for query in queries:
+        try:
+            statement = db._statement(query.sql)
+            rows = len(db.sql(query.sql, query.params).arrow())
+        except Exception:
+            found["refused"] += 1
+            continue
+        found["rows" if isinstance(statement.query, RowQuery) else "aggregates"] += 1
+        if isinstance(statement.query, AggregateQuery):
+            found["direct"] += statement.query.direct is not None
+            found["grouped"] += bool(statement.query.group_columns)
+        else:
+            found["joined"] += len(statement.query.fetches) > 1
+        found["with rows"] += rows > 0
+        found["indexed"] += any(table.indexes for table in db.explain(query.sql, query.params).tables)
+    return found
+
+
+def test_the_generator_reaches_every_part(tmp_path: Path) -> None:
+    total: Counter[str] = Counter()
+    for seed in range(6):
+        rng = Random(seed)  # noqa: S311
+        tables = two_tables(rng)
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        with database(folder, tables) as db:
+            total += kinds(db, tables, [random_query(rng, tables) for _ in range(30)])
+    assert total["refused"] < 180 * 0.1
+    assert total["aggregates"] > 180 * 0.1
+    assert total["rows"] > 180 * 0.4
+    for kind in ("direct", "grouped", "joined", "indexed"):
+        assert total[kind] > 4, (kind, total)
+    assert total["with rows"] > 180 * 0.4
+
+
+@pytest.mark.parametrize("defect", ["a row too few", "an end too many", "nulls that match", "a wrong sum"])
+def test_planted_defects_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: str) -> None:
+    from scumble.enclave import kernels
+    from scumble.enclave.batch import Batch
+
+    if defect == "a row too few":
+        mask_rows = kernels.mask_rows
+        monkeypatch.setattr(kernels, "mask_rows", lambda first, rows, real: mask_rows(first, rows, max(0, real - 1)))
+    elif defect == "an end too many":
+        mask_intervals = kernels.mask_intervals
+
+        def wider(values, bounds, *args, **named):  # type: ignore[no-untyped-def]
+            wide = bounds.copy()
+            wide[:, 1] += 1
+            return mask_intervals(values, wide, *args, **named)
+
+        monkeypatch.setattr(kernels, "mask_intervals", wider)
+    elif defect == "nulls that match":
+        mask_compare = kernels.mask_compare
+
+        def careless(left, right, op, valid, other, *, negated):  # type: ignore[no-untyped-def]
+            return mask_compare(left, right, op, None, None, negated=negated)
+
+        monkeypatch.setattr(kernels, "mask_compare", careless)
+    else:
+        batch = Batch.valid
+        monkeypatch.setattr(Batch, "valid", lambda self, columns: None if len(columns) > 0 else batch(self, columns))
+
+    def all_wrong() -> Iterator[str]:
+        for seed in range(8):
+            folder = tmp_path / str(seed)
+            folder.mkdir()
+            yield from wrong_answers(folder, seed, QUERIES)
+
+    assert any(": row" in each and " instead of " in each for each in all_wrong())

@@ -1,0 +1,92 @@
+"""For tests of the enclave: a storage in memory, and tables with a column of every width."""
+
+from collections.abc import Sequence
+
+from scumble.boundary.catalog import Run, Table
+from scumble.boundary.storage import RunShape
+from scumble.enclave.keys import DataKeys
+from scumble.errors import NotFound, Tampered
+from scumble.schema import Column, Schema
+from scumble.schema.declared import parse_type
+
+DATABASE = "0a" * 16
+KEYS = DataKeys(bytes(range(32)), DATABASE)
+TYPES = [
+    "boolean",
+    "tinyint",
+    "smallint",
+    "integer",
+    "bigint",
+    "double",
+    "decimal(4,2)",
+    "decimal(18,2)",
+    "date",
+    "timestamp",
+    'category(["a","b","c"])',
+    "text(1)",
+    "text(8)",
+    "text(20)",
+]
+
+
+class MemoryStorage:
+    """A `Storage` that keeps everything in dicts, to be looked at and spoiled."""
+
+    def __init__(self) -> None:
+        self.manifests: dict[int, bytes] = {}
+        self.shapes: dict[str, RunShape] = {}
+        self.pages: dict[tuple[str, int], bytearray] = {}
+        self.tag_bytes: dict[tuple[str, int], bytes] = {}
+        self.scratch: dict[str, bytes] = {}
+
+    def head(self) -> bytes:
+        return self.manifest(max(self.manifests, default=0))
+
+    def manifest(self, version: int) -> bytes:
+        if version not in self.manifests:
+            raise NotFound("no such version")
+        return self.manifests[version]
+
+    def tags(self, run: str, column: int) -> bytes:
+        return self.tag_bytes[run, column]
+
+    def read(self, run: str, column: int, first_page: int, pages: int, into: memoryview) -> None:
+        slot_bytes = self.shapes[run][column][1]
+        found = self.pages[run, column][first_page * slot_bytes : (first_page + pages) * slot_bytes]
+        if len(found) != into.nbytes:
+            raise Tampered
+        into[:] = found
+
+    def create_run(self, run: str, shape: RunShape) -> None:
+        self.shapes[run] = shape
+        for column, (pages, slot_bytes) in enumerate(shape):
+            self.pages[run, column] = bytearray(pages * slot_bytes)
+
+    def write(self, run: str, column: int, first_page: int, pages: bytes | memoryview) -> None:
+        at = first_page * self.shapes[run][column][1]
+        self.pages[run, column][at : at + len(pages)] = pages
+
+    def finish_run(self, run: str, tags: Sequence[bytes]) -> None:
+        for column, content in enumerate(tags):
+            self.tag_bytes[run, column] = content
+
+    def commit(self, version: int, manifest: bytes) -> None:
+        self.manifests[version] = manifest
+
+    def write_scratch(self, name: str, sealed: bytes | memoryview) -> None:
+        self.scratch[name] = bytes(sealed)
+
+    def read_scratch(self, name: str) -> bytes:
+        return self.scratch[name]
+
+    def drop_scratch(self) -> None:
+        self.scratch.clear()
+
+
+def table_of(*types: str, runs: tuple[Run, ...] = ()) -> Table:
+    """A table with columns c0, c1, ... of these types; `not null` after a type says so."""
+    columns = [
+        Column(f"c{place}", parse_type(text.removesuffix(" not null")), not text.endswith(" not null"))
+        for place, text in enumerate(types)
+    ]
+    return Table("ab" * 16, "t", Schema(tuple(columns)), runs)

@@ -1,0 +1,108 @@
+"""Executions: what pages are read is what is counted; ranges that overlap or descend are refused."""
+
+import numpy as np
+import pytest
+from enclave_tables import KEYS, MemoryStorage, table_of
+
+from scumble.boundary.catalog import Run, Table
+from scumble.boundary.plan import Aggregate, Aggregates, Plan, RowColumns
+from scumble.boundary.predicate import Constant, In
+from scumble.boundary.requests import PageRange, Scan, pack_execution, unpack_execution
+from scumble.enclave.execute import Prepared, _pieces, execute
+from scumble.enclave.pages import RunReader, RunWriter
+from scumble.errors import InvalidParameter, Tampered
+
+PAGE_ROWS, PAGES, REAL = 16, 6, 85
+ROWS = PAGE_ROWS * PAGES
+NO_BOUNDS = np.zeros(0, np.int64)
+
+
+def _table(storage: MemoryStorage) -> Table:
+    """Two runs, of the numbers from 0 on in a column of every row; the last eleven rows are dummies."""
+    bare = table_of("integer not null", "bigint")
+    runs = []
+    for name in ("cd" * 16, "ef" * 16):
+        writer = RunWriter(storage, KEYS, bare, name, PAGES, PAGE_ROWS)
+        writer.write(0, 0, np.arange(ROWS), None)
+        writer.write(1, 0, np.arange(ROWS) * 10, (np.arange(ROWS) % 3 > 0).astype(np.uint8))
+        runs.append(Run(name, "b", None, ROWS, PAGE_ROWS, None, writer.finish()))
+    return table_of("integer not null", "bigint", runs=tuple(runs))
+
+
+def _execute(plan: Plan, table: Table, storage: MemoryStorage, scans: list[Scan], bounds: object = NO_BOUNDS) -> bytes:
+    readers = {run.id: (RunReader(storage, KEYS, table, run), REAL) for run in table.runs}
+    request = memoryview(pack_execution(0, scans, np.asarray(bounds, np.int64)))[1:]
+    return bytes(execute(Prepared(plan, table), unpack_execution(request), readers.__getitem__))
+
+
+def _counted(scans: list[Scan], bounds: object = NO_BOUNDS) -> tuple[int, int]:
+    storage = MemoryStorage()
+    table = _table(storage)
+    output = Aggregates((Aggregate("count", None), Aggregate("sum", ("column", 0))))
+    plan = Plan(table.id, (Constant(True), In(0, 0, 1)), output)
+    words = np.frombuffer(_execute(plan, table, storage, scans, bounds), np.int64)
+    parts, length = output.layout(table.schema)
+    assert len(words) == length
+    assert words[0] == 0
+    return int(words[parts[0][0].offset]), int(words[parts[1][1].offset])
+
+
+@pytest.mark.parametrize(
+    "pages", [[(0, 6)], [(0, 1), (1, 5)], [(0, 2), (2, 2), (4, 2)], [(2, 1), (5, 1)], [(5, 1)], [], [(3, 0), (3, 1)]]
+)
+def test_every_row_of_the_pages_counts_once_and_no_dummy(pages: list[PageRange]) -> None:
+    rows = [row for first, count in pages for row in range(first * 16, (first + count) * 16) if row < REAL]
+    assert _counted([Scan(0, 0, pages)]) == (len(rows), sum(rows))
+    both = [Scan(0, 0, pages), Scan(1, 0, pages)]
+    assert _counted(both) == (2 * len(rows), 2 * sum(rows))
+
+
+@pytest.mark.parametrize("bounds", [(10, 50), (0, 1000), (85, 95), (84, 84), (7, 6), (-5, -1)])
+def test_a_predicate_over_all_pages(bounds: tuple[int, int]) -> None:
+    rows = [row for row in range(REAL) if bounds[0] <= row <= bounds[1]]
+    assert _counted([Scan(0, 1, [(0, PAGES)])], bounds) == (len(rows), sum(rows))
+
+
+@pytest.mark.parametrize("pages", [[(1, 1), (0, 1)], [(0, 2), (1, 1)], [(0, 1), (0, 1)], [(3, 2), (4, 1)], [(-1, 1)]])
+def test_page_ranges_that_do_not_ascend_are_refused(pages: list[PageRange]) -> None:
+    """A row would be counted twice."""
+    with pytest.raises(InvalidParameter, match="ascend"):
+        _counted([Scan(0, 0, pages)])
+
+
+@pytest.mark.parametrize("pages", [[(0, 7)], [(6, 1)], [(100, 1)], [(5, 2)]])
+def test_pages_that_there_are_not(pages: list[PageRange]) -> None:
+    with pytest.raises(Tampered):
+        _counted([Scan(0, 0, pages)])
+
+
+def test_ranges_that_turn_back_by_a_negative_count_are_refused() -> None:
+    with pytest.raises((InvalidParameter, Tampered)):
+        _counted([Scan(0, 0, [(0, 3), (3, -3), (0, 3)])])
+
+
+def test_pieces_cover_the_pages() -> None:
+    for most in (1, 2, 4, 100):
+        pieces = list(_pieces([(0, 5), (5, 1), (9, 7)], most))
+        assert [page for first, count in pieces for page in range(first, first + count)] == [*range(6), *range(9, 16)]
+        assert max(count for _, count in pieces) <= most
+
+
+def test_rows_that_do_not_match_come_back_blank() -> None:
+    storage = MemoryStorage()
+    table = _table(storage)
+    plan = Plan(table.id, (In(0, 0, 1),), RowColumns((1, 0)))
+    answers = []
+    for bounds in ((20, 29), (40, 1000), (70, 3)):
+        answer = _execute(plan, table, storage, [Scan(0, 0, [(1, 2), (5, 1)])], bounds)
+        answers.append(answer)
+        rows = [*range(16, 48), *range(80, 96)]
+        match = np.frombuffer(answer[:48], np.uint8)
+        assert match.tolist() == [int(bounds[0] <= row <= bounds[1] and row < REAL) for row in rows]
+        tens = np.frombuffer(answer[48 : 48 + 8 * 48], np.int64)
+        valid = np.frombuffer(answer[48 + 8 * 48 : 48 + 9 * 48], np.uint8)
+        numbers = np.frombuffer(answer[48 + 9 * 48 :], np.int32)
+        assert numbers.tolist() == [row * int(m) for row, m in zip(rows, match, strict=True)]
+        assert tens.tolist() == [row * 10 * int(m) for row, m in zip(rows, match, strict=True)]
+        assert valid.tolist() == [int(m and row % 3 > 0) for row, m in zip(rows, match, strict=True)]
+    assert len(set(map(len, answers))) == 1

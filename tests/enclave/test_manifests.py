@@ -1,0 +1,124 @@
+"""Manifests: sealed and opened, chained from version to version; whatever is not of this chain is Tampered."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from enclave_tables import DATABASE, KEYS, MemoryStorage, table_of
+
+from scumble.boundary.catalog import Catalog, Run
+from scumble.boundary.manifest import pack, unpack
+from scumble.enclave.keys import DataKeys
+from scumble.enclave.manifests import check_chain, manifest_hash, open_head, open_manifest, seal_manifest
+from scumble.errors import ScumbleError, Tampered
+
+RUN = "cd" * 16
+TABLE = table_of("integer", runs=(Run(RUN, "b", None, 32, 16, None, ("00" * 32,)),))
+
+
+def _chain(storage: MemoryStorage, versions: int, keys: DataKeys = KEYS, mark: str = "t") -> list[tuple[int, str]]:
+    previous, anchors = "", []
+    for version in range(1, versions + 1):
+        catalog = Catalog(DATABASE, version, previous, (replace(TABLE, name=mark),))
+        sealed = seal_manifest(keys, catalog, {RUN: 20 + version})
+        storage.commit(version, sealed)
+        previous = manifest_hash(sealed)
+        anchors.append((version, previous))
+    return anchors
+
+
+def test_a_manifest_comes_back() -> None:
+    sealed = seal_manifest(KEYS, Catalog(DATABASE, 7, "ff" * 32, (TABLE,)), {RUN: 23})
+    manifest = open_manifest(KEYS, sealed)
+    assert manifest.catalog.to_json() == Catalog(DATABASE, 7, "ff" * 32, (TABLE,)).to_json()
+    assert manifest.real_rows == {RUN: 23}
+    assert manifest.hash == manifest_hash(sealed)
+    assert "23" not in repr(manifest)
+    assert seal_manifest(KEYS, manifest.catalog, {RUN: 23}) != sealed
+
+
+def test_its_length_does_not_depend_on_the_rows() -> None:
+    catalog = Catalog(DATABASE, 7, "ff" * 32, (TABLE,))
+    assert len({len(seal_manifest(KEYS, catalog, {RUN: rows})) for rows in (0, 1, 255, 1 << 40)}) == 1
+
+
+def test_every_byte_of_a_manifest_counts() -> None:
+    sealed = seal_manifest(KEYS, Catalog(DATABASE, 1, "", (TABLE,)), {RUN: 5})
+    for at in range(len(sealed)):
+        with pytest.raises(Tampered):
+            open_manifest(KEYS, sealed[:at] + bytes([sealed[at] ^ 1 << at % 8]) + sealed[at + 1 :])
+        with pytest.raises(Tampered):
+            open_manifest(KEYS, sealed[:at])
+    with pytest.raises(Tampered):
+        open_manifest(KEYS, sealed + b"\0")
+
+
+def test_other_keys_open_nothing() -> None:
+    sealed = seal_manifest(KEYS, Catalog(DATABASE, 1, "", ()), {})
+    for keys in (DataKeys(bytes(32), DATABASE), DataKeys(bytes(range(32)), "0b" * 16)):
+        with pytest.raises(Tampered):
+            open_manifest(keys, sealed)
+
+
+def test_every_later_version_descends_from_every_earlier_one() -> None:
+    storage = MemoryStorage()
+    anchors = _chain(storage, 6)
+    for anchor in (None, *anchors):
+        assert open_head(storage, KEYS, DATABASE, anchor).catalog.version == 6
+    check_chain(storage, open_head(storage, KEYS, DATABASE, None).catalog)
+
+
+def test_a_rollback_a_fork_and_a_gap() -> None:
+    storage, other = MemoryStorage(), MemoryStorage()
+    anchors = _chain(storage, 6)
+    forked = _chain(other, 8, mark="u")
+    for anchor in ((7, "00" * 32), (6, "00" * 32), (6, anchors[4][1]), (3, anchors[3][1]), *forked):
+        with pytest.raises(Tampered):
+            open_head(storage, KEYS, DATABASE, anchor)
+    del storage.manifests[6]
+    with pytest.raises(Tampered):
+        open_head(storage, KEYS, DATABASE, anchors[5])
+    assert open_head(storage, KEYS, DATABASE, anchors[4]).catalog.version == 5
+    for version, spoiled in ((3, None), (3, storage.manifests[2]), (3, other.manifests[3]), (2, b""), (1, None)):
+        before = dict(storage.manifests)
+        if spoiled is None:
+            del storage.manifests[version]
+        else:
+            storage.manifests[version] = spoiled
+        head = open_head(storage, KEYS, DATABASE, anchors[4])  # which needs none of the earlier ones
+        with pytest.raises(Tampered):
+            check_chain(storage, head.catalog)
+        with pytest.raises(Tampered):
+            open_head(storage, KEYS, DATABASE, anchors[0])
+        storage.manifests = before
+
+
+def test_nothing_and_the_manifest_of_another_database() -> None:
+    storage = MemoryStorage()
+    with pytest.raises(Tampered):
+        open_head(storage, KEYS, DATABASE, None)
+    _chain(storage, 1)
+    with pytest.raises(Tampered):
+        open_head(storage, KEYS, "0c" * 16, None)
+
+
+def test_a_chain_over_a_change_of_keys() -> None:
+    """Earlier versions are vouched for by hashes: their key is not needed."""
+    storage, new = MemoryStorage(), DataKeys(bytes(32), DATABASE)
+    anchors = _chain(storage, 3)
+    storage.commit(4, seal_manifest(new, Catalog(DATABASE, 4, anchors[-1][1], ()), {}))
+    for anchor in anchors:
+        assert open_head(storage, new, DATABASE, anchor).catalog.version == 4
+    with pytest.raises(Tampered):
+        open_head(storage, KEYS, DATABASE, anchors[0])
+
+
+def test_a_sealed_part_under_another_catalog() -> None:
+    sealed = seal_manifest(KEYS, Catalog(DATABASE, 2, "", (TABLE,)), {RUN: 5})
+    public, secret = unpack(sealed)
+    catalog = json.loads(public)
+    catalog["tables"][0]["runs"][0]["capacity"] = 16
+    with pytest.raises(Tampered):
+        open_manifest(KEYS, pack(json.dumps(catalog, separators=(",", ":")).encode(), secret))
+    with pytest.raises(ScumbleError):
+        open_manifest(KEYS, pack(b"", secret))

@@ -1,0 +1,148 @@
+"""Pages: every width, nullable or not, comes back as it was; and nothing else opens in its place."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from enclave_tables import DATABASE, KEYS, TYPES, MemoryStorage, table_of
+from numpy.typing import NDArray
+
+from scumble.boundary.catalog import TAG_BYTES, Run, Table
+from scumble.enclave.keys import DataKeys
+from scumble.enclave.pages import RunReader, RunWriter
+from scumble.enclave.reseal import reseal
+from scumble.errors import Tampered
+
+PAGE_ROWS, PAGES = 16, 5
+ROWS = PAGE_ROWS * PAGES
+RUN, OTHER = "cd" * 16, "ef" * 16
+
+
+def _words(table: Table, column: int, seed: int = 0) -> tuple[NDArray[np.int64], NDArray[np.uint8] | None]:
+    """Words that use the whole width of a column."""
+    rng = np.random.default_rng([seed, column])
+    kind = table.schema.columns[column].type
+    most = 1 << (8 * min(kind.width_bytes, 8) - 1)
+    size = ROWS if kind.words == 1 else (ROWS, kind.words)
+    words = rng.integers(-most, most - 1, size, endpoint=True)
+    valid = rng.integers(0, 2, ROWS, np.uint8) if table.schema.columns[column].nullable else None
+    return words, valid
+
+
+def _written(table: Table, storage: MemoryStorage, run: str = RUN, keys: DataKeys = KEYS) -> Run:
+    writer = RunWriter(storage, keys, table, run, PAGES, PAGE_ROWS)
+    for column in range(len(table.schema)):
+        words, valid = _words(table, column)
+        for first, last in ((3, PAGES), (0, 3)):
+            rows = slice(first * PAGE_ROWS, last * PAGE_ROWS)
+            writer.write(column, first, words[rows], None if valid is None else valid[rows])
+    return Run(run, "b", None, ROWS, PAGE_ROWS, None, writer.finish())
+
+
+def _check(table: Table, reader: RunReader) -> None:
+    for column in range(len(table.schema)):
+        words, valid = _words(table, column)
+        for first, pages in ((0, PAGES), (0, 1), (4, 1), (1, 3)):
+            got = reader.fetch(column, first, pages)
+            rows = slice(first * PAGE_ROWS, (first + pages) * PAGE_ROWS)
+            assert (got.words == words[rows]).all()
+            assert got.words.dtype == np.int64
+            assert (got.valid is None) == (valid is None)
+            if got.valid is not None and valid is not None:
+                assert (got.valid == valid[rows]).all()
+
+
+@pytest.mark.parametrize("nullable", ["", " not null"])
+@pytest.mark.parametrize("kind", TYPES)
+def test_every_type_comes_back(kind: str, nullable: str) -> None:
+    table, storage = table_of(kind + nullable), MemoryStorage()
+    run = _written(table, storage)
+    _check(table, RunReader(storage, KEYS, table, run))
+    slot = PAGE_ROWS * (table.schema.columns[0].type.width_bytes + (not nullable)) + TAG_BYTES
+    assert storage.shapes[RUN] == [(PAGES, slot)]
+    assert len(storage.pages[RUN, 0]) == PAGES * slot
+
+
+def test_many_columns_and_a_run_sealed_anew() -> None:
+    table, storage = table_of(*TYPES), MemoryStorage()
+    run = _written(table, storage)
+    reader = RunReader(storage, KEYS, table, run)
+    _check(table, reader)
+    new = DataKeys(bytes(32), DATABASE)
+    sealed = reseal(storage, table, run, reader, new)
+    assert sealed.id != run.id
+    _check(table, RunReader(storage, new, table, sealed))
+    with pytest.raises(Tampered):
+        RunReader(storage, KEYS, table, sealed).fetch(0, 0, 1)
+
+
+@pytest.mark.parametrize(("first", "pages"), [(-1, 1), (0, PAGES + 1), (PAGES, 1), (2, -1), (-1, 0), (PAGES + 1, 0)])
+def test_pages_that_there_are_not(first: int, pages: int) -> None:
+    table, storage = table_of("integer"), MemoryStorage()
+    reader = RunReader(storage, KEYS, table, _written(table, storage))
+    with pytest.raises(Tampered):
+        reader.fetch(0, first, pages)
+
+
+def test_every_byte_counts() -> None:
+    table, storage = table_of("smallint", "tinyint"), MemoryStorage()
+    run = _written(table, storage)
+    for column in range(2):
+        pages = storage.pages[RUN, column]
+        for at in range(len(pages)):
+            pages[at] ^= 1 << at % 8
+            with pytest.raises(Tampered):
+                RunReader(storage, KEYS, table, run).open_pages(column, 0, PAGES)
+            pages[at] ^= 1 << at % 8
+        tags = storage.tag_bytes[RUN, column]
+        for changed in (tags[:-1], tags + b"\0", tags[16:] + tags[:16], bytes(len(tags)), b""):
+            storage.tag_bytes[RUN, column] = changed
+            with pytest.raises(Tampered):
+                RunReader(storage, KEYS, table, run).open_pages(column, 0, 1)
+        storage.tag_bytes[RUN, column] = tags
+    _check(table, RunReader(storage, KEYS, table, run))
+
+
+def test_a_page_of_another_place_with_a_manifest_that_vouches_for_it() -> None:
+    """Even if the hash of the tags fitted, nonce and associated data would not."""
+    import hashlib
+
+    table, storage = table_of("integer", "integer"), MemoryStorage()
+    run = _written(table, storage)
+    slot = storage.shapes[RUN][0][1]
+
+    def check(content: bytes, **changes: object) -> None:
+        before = bytes(storage.pages[RUN, 0]), storage.tag_bytes[RUN, 0]
+        storage.pages[RUN, 0][:slot] = content
+        storage.tag_bytes[RUN, 0] = content[-TAG_BYTES:] + before[1][TAG_BYTES:]
+        hashes = (hashlib.sha256(storage.tag_bytes[RUN, 0]).hexdigest(), run.tag_hashes[1])
+        with pytest.raises(Tampered):
+            RunReader(storage, KEYS, table, replace(run, tag_hashes=hashes)).fetch(0, 0, 1)
+        storage.pages[RUN, 0][:], storage.tag_bytes[RUN, 0] = before
+
+    check(bytes(storage.pages[RUN, 0][slot : 2 * slot]))
+    check(bytes(storage.pages[RUN, 1][:slot]))
+    _written(table, storage, OTHER)
+    check(bytes(storage.pages[OTHER, 0][:slot]))
+    elsewhere = MemoryStorage()
+    _written(replace(table, id="00" * 16), elsewhere)
+    check(bytes(elsewhere.pages[RUN, 0][:slot]))
+    _written(table, elsewhere, keys=DataKeys(bytes(range(32)), "0b" * 16))
+    check(bytes(elsewhere.pages[RUN, 0][:slot]))
+    longer = MemoryStorage()
+    writer = RunWriter(longer, KEYS, table, RUN, PAGES + 1, PAGE_ROWS)
+    writer.write(0, 0, _words(table, 0)[0], _words(table, 0)[1])
+    check(bytes(longer.pages[RUN, 0][:slot]))
+
+
+def test_no_two_pages_are_sealed_alike() -> None:
+    """Equal pages everywhere: every ciphertext and every tag differs."""
+    table, storage = table_of("integer not null", "integer not null"), MemoryStorage()
+    for run in (RUN, OTHER):
+        writer = RunWriter(storage, KEYS, table, run, PAGES, PAGE_ROWS)
+        for column in range(2):
+            writer.write(column, 0, np.zeros(ROWS, np.int64), None)
+    slot = storage.shapes[RUN][0][1]
+    seen = {bytes(c[at : at + slot]) for c in storage.pages.values() for at in range(0, len(c), slot)}
+    assert len(seen) == 4 * PAGES
+    assert len({page[:16] for page in seen}) == 4 * PAGES
