@@ -42,8 +42,8 @@ def shared_indexes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     replayed: list[IndexModel] = []
     learn = Load._learn
 
-    def learned(self: Load, order: Any, key_word: int, capacity: int) -> IndexModel:
-        model = learn(self, order, key_word, capacity)
+    def learned(self: Load, order: Any, key_word: int) -> IndexModel:
+        model = learn(self, order, key_word)
         if replayed:
             return replayed.pop(0)
         kept.append(model)

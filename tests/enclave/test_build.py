@@ -50,7 +50,8 @@ def _built(
     load = Load(storage, TABLE, orders, PAGE_ROWS, memory_bytes)
     for at in range(0, len(rows), 37):
         load.append(memoryview(rows[at : at + 37].tobytes()))
-    return load.build(KEYS, len(rows)), storage
+    load.reserve(KEYS, len(rows))
+    return load.build(), storage
 
 
 def _content(table: Table, run: Run, storage: MemoryStorage) -> list[tuple[int, int, int, int]]:
@@ -109,5 +110,5 @@ def test_rows_that_do_not_fill_the_capacity(sent: int, capacity: int) -> None:
     load = Load(storage, TABLE, ORDERS, PAGE_ROWS, 1 << 20)
     load.append(memoryview(_rows(0, sent, 2).tobytes()))
     with pytest.raises(InvalidParameter):
-        load.build(KEYS, capacity)
+        load.reserve(KEYS, capacity)
     assert storage.shapes == {}

@@ -163,7 +163,7 @@ class Work:
         self._current_load.reserve(self._keys, capacity)
         return {}
 
-    def _build(self, real_rows: int) -> Answer:
+    def _build(self, real_rows: str) -> Answer:
         """Make the runs, and a version that has them."""
         load, manifest = self._current_load, self._current
         self._load = None
@@ -171,7 +171,9 @@ class Work:
         self._storage.drop_scratch()
         table = replace(load.table, runs=(*load.table.runs, *runs))
         others = tuple(other for other in manifest.catalog.tables if other.id != table.id)
-        return self._commit(self._next((*others, table)), manifest.real_rows | {run.id: real_rows for run in runs})
+        return self._commit(
+            self._next((*others, table)), manifest.real_rows | {run.id: int(real_rows, 16) for run in runs}
+        )
 
     def _abandon(self) -> Answer:
         """Forget the rows that have come."""

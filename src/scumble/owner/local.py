@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from scumble.boundary.catalog import Table
@@ -50,10 +51,12 @@ class LocalSQL:
             return Description(result.columns, list(map(str, result.types)), list(result.to_arrow_table().schema.types))
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a constant expression."""
+        """The value of a constant expression, exactly; any exception means that Python has no such value."""
         with self._turn:
-            row = self._connection.execute(f"SELECT {expression}").fetchone()
-        return None if row is None else row[0]
+            value = self._connection.sql(f"SELECT {expression}").to_arrow_table().column(0)[0]
+        if value.is_valid and pa.types.is_timestamp(value.type) and value.type.unit == "ns":
+            return np.datetime64(value.value, "ns")
+        return value.as_py()
 
     def close(self) -> None:
         """Let go of it."""

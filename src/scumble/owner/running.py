@@ -4,6 +4,7 @@ For the owner alone. What is asked of the enclave, and so what the provider sees
 bound.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 from scumble.boundary.catalog import Table
 from scumble.boundary.plan import Plan
 from scumble.boundary.requests import Scan
+from scumble.errors import Overflow
 from scumble.owner.answers import GroupReader, matching_rows
 from scumble.owner.local import Description, LocalSQL
 from scumble.owner.results import Result
@@ -101,7 +103,7 @@ class Runner:
         known = self._descriptions.get(key)
         if known is None:
             _bounded(self._descriptions)
-            used = {name: value for name, value in given.items() if f"${name}" in sql}
+            used = {name: value for name, value in given.items() if re.search(rf"\${re.escape(name)}\b", sql)}
             known = self._descriptions[key] = self._local.describe(sql, tables, used)
         return known
 
@@ -128,7 +130,10 @@ def _bounded(known: dict[Any, Any]) -> None:
 
 def _table(rows: list[tuple[Any, ...]], described: Description) -> pa.Table:
     columns = [[row[place] for row in rows] for place in range(len(described.names))]
-    arrays = [pa.array(values, kind) for values, kind in zip(columns, described.arrow, strict=True)]
+    try:
+        arrays = [pa.array(values, kind) for values, kind in zip(columns, described.arrow, strict=True)]
+    except pa.ArrowException:  # its text has the value
+        raise Overflow("a result leaves the type that SQL gives to it", hint="cast to a wider type") from None
     return pa.table(arrays, names=described.names)
 
 

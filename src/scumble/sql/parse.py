@@ -37,11 +37,16 @@ BEGINS_A_QUERY = {TokenType.SELECT, TokenType.WITH, TokenType.VALUES, TokenType.
 
 @dataclass(frozen=True)
 class Parameter:
-    """A placeholder: what it is called in the tree and in the SQL for DuckDB, and where it stands."""
+    """A placeholder: what it is called in the tree, what the caller binds it by, and where it stands."""
 
     name: str
     key: int | str
     span: Span
+
+    @property
+    def sql_name(self) -> str:
+        """What DuckDB calls it: names of columns show it."""
+        return self.name if isinstance(self.key, str) else str(self.key + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,14 +64,19 @@ class Parsed:
         return {parameter.name: parameter.key for parameter in self.parameters}
 
     @cached_property
+    def sql_names(self) -> dict[str, str]:
+        """For every parameter's name in the tree, DuckDB's name for it."""
+        return {parameter.name: parameter.sql_name for parameter in self.parameters}
+
+    @cached_property
     def token_at(self) -> dict[int, int]:
         """The token that begins at a character."""
         return {token.start: place for place, token in enumerate(self.tokens)}
 
     @cached_property
     def parameter_edits(self) -> list[tuple[Span, str]]:
-        """What makes every parameter a named one: `?` and `:name` become `$p1` and `$name`."""
-        return [(parameter.span, f"${parameter.name}") for parameter in self.parameters]
+        """What makes every parameter one of DuckDB's: `?` and `:name` become `$1` and `$name`."""
+        return [(parameter.span, f"${parameter.sql_name}") for parameter in self.parameters]
 
     @cached_property
     def sql(self) -> str:
@@ -101,7 +111,7 @@ class Parsed:
 def parse(text: str) -> Parsed:
     """Parse one SELECT statement."""
     try:
-        tokens = DIALECT.tokenize(text)
+        tokens = DIALECT.tokenize(text + "\n")  # which misreads a string at the very end
     except SqlglotError as error:
         raise BadQuery("the query ends inside a string, a name or a comment", hint="close its quotes") from error
     while tokens and tokens[-1].token_type is TokenType.SEMICOLON:

@@ -60,7 +60,8 @@ class Statement:
     def parameters(self, params: ParamValues = ()) -> dict[str, Any]:
         """All parameters by the names that they have in `sql`."""
         self._check(params)
-        return {name: params[key] for name, key in self._keys.items()}  # type: ignore[index]
+        names = self.parsed.sql_names
+        return {names[name]: params[key] for name, key in self._keys.items()}  # type: ignore[index]
 
     def _replanned(self, params: ParamValues) -> Bound:
         return self._bound(analyse(self.parsed, self.catalog, Constants(self._keys, self._evaluate, params)), params)
@@ -71,7 +72,8 @@ class Statement:
         else:
             accesses = tuple(fetch.paths.access(fetch.bounds.words(params)) for fetch in query.fetches)
         keys = self._keys
-        values = {name: params[keys[name]] for name in query.final_parameters}  # type: ignore[index]
+        names = self.parsed.sql_names
+        values = {names[name]: params[keys[name]] for name in query.final_parameters}  # type: ignore[index]
         return Bound(query, accesses, values)
 
     def _check(self, params: ParamValues) -> None:
