@@ -414,7 +414,7 @@ def test_public_names_are_complete_and_importing_is_light() -> None:
 
 
 def test_no_noise_but_from_the_noise_module() -> None:
-    """No numpy or standard generator anywhere, the key stream in one module, chance elsewhere for keys and names only."""
+    """No numpy or standard generator anywhere, the key stream in one module, chance elsewhere for keys and names."""
     root = Path(scumble.__file__).parent
     sources = {path.relative_to(root).as_posix(): path.read_text() for path in root.rglob("*.py")}
     generators = re.compile(r"np\.random|numpy\.random|default_rng|^import random|^from random", re.M)

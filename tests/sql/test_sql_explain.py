@@ -29,7 +29,7 @@ def test_an_index_is_explained() -> None:
     assert table.beta == 1e-6
     assert found.epsilon_charged == 0
     assert found.owner_sql is None
-    assert json.loads(json.dumps(found.to_json()))["tables"][0]["answer_bytes"] == 8 * (1 + 1 + 1 + 3)  # overflow, rows, count, sum
+    assert json.loads(json.dumps(found.to_json()))["tables"][0]["answer_bytes"] == 8 * (1 + 1 + 1 + 3)
     assert "by its index on n" in str(found)
 
 

@@ -45,7 +45,10 @@ class Accumulation:
             self._empty[self._words(part)] = kernels.no_extremes(part.words // 2, self._groups).reshape(-1)
         # Where no column read can be null, as many rows count as there are in the group.
         nullable = {place for place, column in enumerate(schema.columns) if column.nullable}
-        self._all_count = [count for aggregate, count, _ in self._aggregates if not aggregate.columns & nullable]
+        self._nullable = [aggregate.columns & nullable for aggregate in wanted.aggregates]
+        self._all_count = [
+            count for (_, count, _), columns in zip(self._aggregates, self._nullable, strict=True) if not columns
+        ]
 
     def begin(self) -> Words:
         """The answer before any row."""
@@ -56,14 +59,14 @@ class Accumulation:
         codes = batch.codes(self._group_by, self._sizes) if self._group_by else None
         mask = batch.mask
         kernels.aggregate(kernels.COUNT, None, mask, None, codes, answer[self._rows])
-        for aggregate, count, parts in self._aggregates:
-            valid = batch.valid(aggregate.columns)
+        for (aggregate, count, parts), nullable in zip(self._aggregates, self._nullable, strict=True):
+            valid = batch.valid(nullable) if nullable else None
             if valid is not None:
                 kernels.aggregate(kernels.COUNT, None, mask, valid, codes, answer[count])
             for part, place in parts:
                 out = answer[place] if codes is None else answer[place].reshape(self._groups, part.words)
-                kernels.aggregate(_KERNELS[part.kind], _values(batch, aggregate, part), mask, valid, codes, out)
-        answer[0] |= batch.overflow[0]
+                values = _values(batch, aggregate, part, answer)
+                kernels.aggregate(_KERNELS[part.kind], values, mask, valid, codes, out)
 
     def finish(self, answer: Words) -> bytes:
         """The answer after all rows."""
@@ -75,9 +78,9 @@ class Accumulation:
         return slice(part.offset, part.offset + part.words * self._groups)
 
 
-def _values(batch: Batch, aggregate: Aggregate, part: Part) -> Words:
+def _values(batch: Batch, aggregate: Aggregate, part: Part, answer: Words) -> Words:
     if aggregate.column is not None:
         return batch.column(aggregate.column).words
     assert aggregate.argument is not None  # noqa: S101  only a count has none, and it has no other parts
-    wide = batch.wide(aggregate.argument)
+    wide = batch.wide(aggregate.argument, answer[:1].view(np.uint8)[:1])
     return kernels.wide_ordered(wide) if part.kind == "extremes" else wide

@@ -23,9 +23,9 @@ class Batch:
         self._reader, self._first_page, self._pages = reader, first_page, pages
         self._columns: dict[int, FetchedColumn] = {}
         self._wide: dict[Expression, Words] = {}
-        self.rows = pages * reader.run.page_rows
-        self.overflow = np.zeros(1, np.uint8)
-        self.mask = kernels.mask_rows(first_page * reader.run.page_rows, self.rows, real_rows)
+        page_rows = reader.run.page_rows
+        self.rows = pages * page_rows
+        self.mask = kernels.mask_rows(first_page * page_rows, self.rows, real_rows)
         self.mask &= predicate(self.column, bounds, self.rows)
 
     def column(self, place: int) -> FetchedColumn:
@@ -37,8 +37,6 @@ class Batch:
 
     def valid(self, columns: frozenset[int]) -> Mask | None:
         """1 where none of the columns is null; None if none of them is nullable."""
-        if not columns:
-            return None
         given = [valid for place in sorted(columns) if (valid := self.column(place).valid) is not None]
         if not given:
             return None
@@ -58,14 +56,14 @@ class Batch:
             combined = combined * size + code
         return combined
 
-    def wide(self, expression: Expression) -> Words:
-        """An expression's value for every row, in 128 bits; rows that match and overflow set `overflow`."""
+    def wide(self, expression: Expression, overflow: Mask) -> Words:
+        """An expression's value for every row, in 128 bits; rows that match and overflow set `overflow`, one byte."""
         known = self._wide.get(expression)
         if known is None:
-            known = self._wide[expression] = self._evaluate(expression)
+            known = self._wide[expression] = self._evaluate(expression, overflow)
         return known
 
-    def _evaluate(self, expression: Expression) -> Words:
+    def _evaluate(self, expression: Expression, overflow: Mask) -> Words:
         match expression:
             case ("column", place):
                 return kernels.wide_load(self.column(place).words)
@@ -73,4 +71,4 @@ class Batch:
                 return kernels.wide_fill(value, self.rows)
         operator, left, right = expression
         kernel = {"+": kernels.wide_add, "-": kernels.wide_subtract, "*": kernels.wide_multiply}[operator]
-        return kernel(self.wide(left), self.wide(right), self.mask, self.overflow)
+        return kernel(self.wide(left, overflow), self.wide(right, overflow), self.mask, overflow)

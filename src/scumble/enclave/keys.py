@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from scumble.boundary.catalog import TAG_BYTES
 from scumble.errors import Tampered
 
 __all__ = ["KEY_BYTES", "NONCE_BYTES", "DataKeys", "Scratch"]
@@ -44,14 +45,20 @@ class Scratch:
     def __init__(self) -> None:
         self._cipher = AESGCM(AESGCM.generate_key(256))
 
-    def seal(self, name: str, data: bytes | memoryview) -> bytes:
+    def seal(self, name: str, data: memoryview) -> memoryview:
         """Seal under a random nonce, bound to the name."""
         nonce = os.urandom(NONCE_BYTES)
-        return nonce + self._cipher.encrypt(nonce, data, name.encode())
+        sealed = memoryview(bytearray(NONCE_BYTES + len(data) + TAG_BYTES))
+        sealed[:NONCE_BYTES] = nonce
+        self._cipher.encrypt_into(nonce, data, name.encode(), sealed[NONCE_BYTES:])
+        return sealed
 
-    def open(self, name: str, sealed: bytes) -> bytes:
+    def open_into(self, name: str, sealed: bytes, into: memoryview) -> None:
         """The inverse, or Tampered."""
+        if len(sealed) != NONCE_BYTES + len(into) + TAG_BYTES:
+            raise Tampered
+        source = memoryview(sealed)
         try:
-            return self._cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], name.encode())
-        except (InvalidTag, ValueError):
+            self._cipher.decrypt_into(source[:NONCE_BYTES], source[NONCE_BYTES:], name.encode(), into)
+        except InvalidTag:
             raise Tampered from None

@@ -41,7 +41,7 @@ class FetchedColumn:
     @property
     def words(self) -> Words:
         """The values as int64 words."""
-        return self.values if self.values.dtype == np.int64 else self.values.astype(np.int64)
+        return self.values if self.values.itemsize == 8 else self.values.astype(np.int64)
 
 
 class _Sealing:
@@ -102,27 +102,28 @@ class RunReader:
     def __init__(self, storage: Storage, keys: DataKeys, table: Table, run: Run) -> None:
         self._storage, self.run = storage, run
         self._sealing = _Sealing(keys, table, run.id, run.pages, run.page_rows)
+        self._sizes = [self._sealing.page_bytes(column) for column in range(len(table.schema))]
+        self._pages = run.pages
         self._tags: dict[int, list[bytes]] = {}
         self._sealed = bytearray()  # reused: a session does one thing at a time
 
     def fetch(self, column: int, first_page: int, pages: int) -> FetchedColumn:
         """The rows of some pages of a column."""
         plain = self.open_pages(column, first_page, pages)
-        kind: Column = self._sealing.columns[column]
-        return _column_form(kind, self._sealing.page_rows, plain, pages)
+        return _column_form(self._sealing.columns[column], self._sealing.page_rows, plain, pages)
 
     def open_pages(self, column: int, first_page: int, pages: int) -> NDArray[np.uint8]:
         """Pages one after the other, opened but in their form."""
-        sealing, size = self._sealing, self._sealing.page_bytes(column)
+        size = self._sizes[column]
         slot, tags = size + TAG_BYTES, self._tags.get(column) or self._load_tags(column)
-        if not 0 <= first_page <= first_page + pages <= self.run.pages:
+        if not 0 <= first_page <= first_page + pages <= self._pages:
             raise Tampered
         if len(self._sealed) < pages * slot:
             self._sealed = bytearray(pages * slot)
         sealed, plain = self._sealed, np.empty(pages * size, np.uint8)
         source, target = memoryview(sealed), plain.data
         self._storage.read(self.run.id, column, first_page, pages, source[: pages * slot])
-        open_into, address = sealing.cipher.decrypt_into, sealing.address
+        open_into, address = self._sealing.cipher.decrypt_into, self._sealing.address
         at = to = 0
         try:
             for page in range(first_page, first_page + pages):

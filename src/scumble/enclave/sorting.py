@@ -58,31 +58,39 @@ class Rows:
             self._lengths.append(self._filled)
             self._filled = 0
         self._filling = np.empty((0, self._words), np.int64)
+        pair = np.empty((2 * self._chunk_rows, self._words), np.int64)
         for place in range(len(self._lengths)):
-            chunk = self._load(place)
+            chunk = self._load(place, pair)
             kernels.sort_rows(chunk, key_word)
             self._store(place, chunk)
         for low, high in _network(len(self._lengths)):
-            both = np.concatenate([self._load(low), self._load(high)])
-            kernels.merge_rows(both, self._lengths[low], key_word)
-            self._store(low, both[: self._lengths[low]])
-            self._store(high, both[self._lengths[low] :])
+            first = self._lengths[low]
+            both = pair[: first + self._lengths[high]]
+            self._load(low, both)
+            self._load(high, both[first:])
+            kernels.merge_rows(both, first, key_word)
+            self._store(low, both[:first])
+            self._store(high, both[first:])
 
     def chunks(self) -> Iterator[Words]:
-        """The rows in order, one chunk after the other."""
+        """The rows in order, one chunk after the other; each is good until the next is asked for."""
         if not self._lengths:
             yield self._filling[: self._filled]
+            return
+        chunk = np.empty((self._chunk_rows, self._words), np.int64)
         for place in range(len(self._lengths)):
-            yield self._load(place)
+            yield self._load(place, chunk)
 
     def _store(self, place: int, chunk: Words) -> None:
         self._generations[place] += 1
         sealed = self._scratch.seal(self._state(place), chunk.reshape(-1).view(np.uint8).data)
         self._storage.write_scratch(f"chunk-{place}", sealed)
 
-    def _load(self, place: int) -> Words:
-        opened = self._scratch.open(self._state(place), self._storage.read_scratch(f"chunk-{place}"))
-        return np.frombuffer(bytearray(opened), np.int64).reshape(-1, self._words)
+    def _load(self, place: int, into: Words) -> Words:
+        chunk = into[: self._lengths[place]]
+        sealed = self._storage.read_scratch(f"chunk-{place}")
+        self._scratch.open_into(self._state(place), sealed, chunk.reshape(-1).view(np.uint8).data)
+        return chunk
 
     def _state(self, place: int) -> str:
         return f"chunk {place}, state {self._generations[place]}"

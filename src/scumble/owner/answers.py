@@ -70,7 +70,13 @@ class GroupReader:
         words = answer.cast("q").tolist()
         if words[0]:
             raise Overflow("a product or sum in this query leaves 128 bits", hint="cast to DOUBLE to compute in floats")
-        present = [group for group in range(self._groups) if words[1 + group]] if self._grouped else [0]
+        if not self._grouped:
+            return [
+                tuple(
+                    [finish([words[p.offset : p.offset + p.words] for p in parts]) for parts, finish in self._outputs]
+                )
+            ]
+        present = [group for group in range(self._groups) if words[1 + group]]
         return [self._keys[group] + tuple(self._values(words, group)) for group in present]
 
     def _values(self, words: list[int], group: int) -> Iterator[Any]:

@@ -19,6 +19,10 @@ class Cover(NamedTuple):
     intervals: tuple[Interval, ...]
     nulls: bool
 
+    def is_everything(self, type_: ColumnType) -> bool:
+        """Whether any row may match."""
+        return self.nulls and self.intervals == (full_interval(type_),)
+
 
 EMPTY = Cover((), False)
 

@@ -106,6 +106,8 @@ class Paths:
         for path in self.paths:
             if path.attribute is not None:
                 keys = cover(predicate, path.place, path.type, words)
+                if keys.is_everything(path.type):  # all that an index could do is lose a row
+                    continue
                 bytes_read = self.cost(path.scans(keys))
                 if found is None or bytes_read < found[2]:
                     found = path, keys, bytes_read
@@ -117,7 +119,7 @@ class Paths:
         everything = self._everything
         found = self.cheapest(self.predicate, words)
         if found is None:
-            return None, everything, "no column of the table is indexed: all pages are read"
+            return None, everything, "no index narrows this down: all pages are read"
         path, keys, bytes_read = found
         if bytes_read < self.cost(everything):
             scans = path.scans(keys)
