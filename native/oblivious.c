@@ -223,11 +223,11 @@ SCUMBLE_INLINE void narrow_extremes(const int64_t *restrict x, size_t k, const u
             high = lesser(high, unless_hidden(~x[i * k + w], high_hidden[i]));
         }
         for (size_t i = 0; w + 1 < k && i < n; i++) {
-            low_hidden[i] |= -(int64_t)(x[i * k + w] != low);
-            high_hidden[i] |= -(int64_t)(x[i * k + w] != ~high);
+            low_hidden[i] |= opaque(-(int64_t)(x[i * k + w] != low));
+            high_hidden[i] |= opaque(-(int64_t)(x[i * k + w] != ~high));
         }
-        low_out |= -(int64_t)(out[w] != low);
-        high_out |= -(int64_t)(out[k + w] != ~high);
+        low_out |= opaque(-(int64_t)(out[w] != low));
+        high_out |= opaque(-(int64_t)(out[k + w] != ~high));
         out[w] = low;
         out[k + w] = ~high;
     }

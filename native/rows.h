@@ -9,14 +9,26 @@
 
 #define SCUMBLE_INLINE static inline __attribute__((always_inline))
 
-/* All ones if a > b, else zero, without a comparison that a compiler could turn into a jump. */
+/* All ones if a > b, else zero. */
 SCUMBLE_INLINE int64_t mask_greater(int64_t a, int64_t b)
 {
     return -(int64_t)(a > b);
 }
 
+/* The same mask, of which clang no longer knows that it is all ones or zero: where that would leave all as it is, it
+ * jumps over the work. gcc does not, as `make verify` shows on its code, and computes masks of many rows at once if it
+ * is left to see what they are. */
+SCUMBLE_INLINE int64_t opaque(int64_t mask)
+{
+#if defined(__clang__)
+    __asm__("" : "+r"(mask));
+#endif
+    return mask;
+}
+
 SCUMBLE_INLINE void swap_two(int64_t *a, int64_t *b, size_t words, int64_t mask)
 {
+    mask = opaque(mask);
 #pragma GCC ivdep
     for (size_t w = 0; w < words; w++) {
         int64_t p = a[w], q = b[w], t = (p ^ q) & mask;
@@ -29,6 +41,7 @@ SCUMBLE_INLINE void swap_two(int64_t *a, int64_t *b, size_t words, int64_t mask)
 SCUMBLE_INLINE void swap_four(int64_t *a, int64_t *b, int64_t *c, int64_t *d, size_t words, int64_t ac, int64_t bd,
                               int64_t ab, int64_t cd)
 {
+    ac = opaque(ac), bd = opaque(bd), ab = opaque(ab), cd = opaque(cd);
 #pragma GCC ivdep
     for (size_t w = 0; w < words; w++) {
         int64_t p = a[w], q = b[w], r = c[w], s = d[w];

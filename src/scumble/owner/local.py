@@ -5,6 +5,7 @@ network.
 """
 
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -38,6 +39,7 @@ class LocalSQL:
         for setting in SETTINGS:
             self._connection.execute(f"SET {setting}")
         self._turn = threading.RLock()
+        weakref.finalize(self, self._connection.close)  # DuckDB complains at length about one that is left open
 
     def run(self, sql: str, tables: Mapping[str, pa.Table], parameters: Mapping[str, Any]) -> pa.Table:
         """Run a query over some tables."""
