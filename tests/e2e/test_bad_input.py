@@ -405,7 +405,6 @@ def test_too_small_a_capacity(home: Path) -> None:
 def test_a_batch_that_does_not_fit_its_table(home: Path) -> None:
     others: dict[str, dict[str, Any]] = {
         "other indexes": {"indexes": INDEXES[:1]},
-        "indexes in another order": {"indexes": INDEXES[::-1]},
         "no index": {"indexes": ()},
         "other types": {
             "types": {"name": "text(40)", "k": "integer not null", "colour": 'category(["blue","green","red"])'}

@@ -19,6 +19,7 @@ import pytest
 from e2e_answers import Plain, difference, unlike
 from e2e_databases import events
 
+import scumble
 from scumble import embedded
 from scumble.errors import BadQuery, Busy
 from scumble.owner.database import Database
@@ -408,3 +409,25 @@ def test_opened_again_everything_is_there(tmp_path: Path) -> None:
     with embedded.open(tmp_path / "db") as again:
         for sql in (RANGE, GROUPS, DIRECT, "SELECT * FROM t"):
             assert difference(again, PLAIN, sql) is None
+
+
+def test_a_second_batch_takes_its_types_from_the_table(tmp_path: Path) -> None:
+    """Whatever is not declared is as it was, and the order in which indexes are named does not matter."""
+    first, second = tmp_path / "first.csv", tmp_path / "second.csv"
+    first.write_text("k,name,colour\n1,a,red\n2,,blue\n")
+    second.write_text("k,name,colour\n3,ccc,red\n")
+    types = {"name": "text(5)", "colour": 'category(["blue","red"])'}
+    indexes = ["k int:0:9 epsilon=1", 'colour category:["blue","red"] epsilon=1']
+    with scumble.create(tmp_path / "db", limit=10) as db:
+        db.load("t", first, indexes=indexes, types=types, capacity=16)
+        db.load("t", second, indexes=indexes[::-1], capacity=16)
+        frame = pa.table({"k": pa.array([4], pa.int64()), "name": ["d"], "colour": ["blue"]})
+        strict = pa.schema([field.with_nullable(False) for field in frame.schema])
+        db.load("T", frame.cast(strict), indexes=indexes, capacity=16)
+        assert db.sql("SELECT k, name, colour FROM t ORDER BY k").fetchall() == [
+            (1, "a", "red"),
+            (2, None, "blue"),
+            (3, "ccc", "red"),
+            (4, "d", "blue"),
+        ]
+        assert len(db.table("t").runs) == 6

@@ -326,8 +326,8 @@ class Database:
         self._catalog = Catalog.from_json(opened["catalog"])
         self._statements: OrderedDict[str, Statement] = OrderedDict()
         self.__dict__.pop("_runner", None)
-        remembered = self._remembered()
-        if anew or remembered is None or anchor.version > remembered[0]:  # another process may have seen a later one
+        remembered = None if anew else self._remembered()
+        if remembered is None or anchor.version > remembered[0]:  # another process may have seen a later one
             key = key_file.anchor_key(self._key.root, self._key.database)
             anchor.save(key_file.anchor_path(self._key_path), key)
 

@@ -8,7 +8,7 @@ rows, fix the capacity, have the runs built.
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -29,6 +29,7 @@ from scumble.privacy.coverage import release_bound
 from scumble.privacy.ledger import Budget, Ledger, Spend
 from scumble.schema import Schema
 from scumble.schema.arrow import schema_of
+from scumble.schema.declared import declaration
 
 __all__ = ["LoadOptions", "LoadReport", "Progress", "load"]
 
@@ -89,10 +90,13 @@ def load(
     progress: Progress,
 ) -> tuple[LoadReport, dict[str, Any]]:
     """Load a source into a table, of which `catalog` is the current version, held for writing; and the new version."""
-    domains, types = {spec.column: spec.domain for spec in indexes}, options.types or {}
+    domains, types = {spec.column: spec.domain for spec in indexes}, dict(options.types or {})
+    if name in catalog:  # what is not declared is as it was
+        types = {column.name: declaration(column) for column in catalog.table(name).schema} | types
     rows_of = open_source(source, query=options.query, types=types, domains=domains)
     schema = schema_of(rows_of.schema, types=types, domains=domains)
-    table = _target(catalog, name, schema, indexes)
+    table = _target(catalog, name, schema)
+    schema, indexes = table.schema, _indexes_of(table, indexes)
     layout = RowLayout(schema, tuple(spec.domain.size for spec in indexes))
     with _paid(ledger, table, indexes, options) as payment:
         session.task(
@@ -122,23 +126,41 @@ def load(
     return report, opened
 
 
-def _target(catalog: Catalog, name: str, schema: Schema, indexes: Sequence[IndexSpec]) -> Table:
+def _target(catalog: Catalog, name: str, schema: Schema) -> Table:
     if not name.isidentifier() or len(name) > 64:
         raise InvalidParameter(
             "a table's name is a word of letters, digits and underscores", hint="flights_2013, for example"
         )
-    columns = [spec.column.lower() for spec in indexes]
-    if len(set(columns)) < len(columns):
-        raise InvalidParameter("a column is indexed twice", hint="one index for each column is enough")
     if name not in catalog:
         return Table(uuid.uuid4().hex, name, schema, ())
     table = catalog.table(name)
-    if table.schema != schema:
+    if not _holds(table.schema, schema):
         raise Exists(
             f"the table {name!r} is there, and has other columns",
             hint="give the same columns and types, or load into a table of another name",
         )
     return table
+
+
+def _holds(schema: Schema, other: Schema) -> bool:
+    """Whether rows of another schema are rows of this one: the same columns, nulls only where they may be."""
+    return [(c.name, c.type) for c in schema] == [(c.name, c.type) for c in other] and all(
+        ours.nullable or not theirs.nullable for ours, theirs in zip(schema, other, strict=True)
+    )
+
+
+def _indexes_of(table: Table, indexes: Sequence[IndexSpec]) -> list[IndexSpec]:
+    """The indexes under their columns' own names, in the order that the table has them in."""
+    named = {(name := table.schema[spec.column].name): replace(spec, column=name) for spec in indexes}
+    if len(named) < len(indexes):
+        raise InvalidParameter("a column is indexed twice", hint="one index for each column is enough")
+    there = [attribute for attribute in table.attributes if attribute is not None]
+    if table.runs and set(there) != set(named):
+        raise Exists(
+            f"the table {table.name!r} is there, and has other indexes",
+            hint=f"a batch needs an index on each of {', '.join(there)}" if there else "its batches have no index",
+        )
+    return [named[name] for name in there or named]
 
 
 # --- rows ------------------------------------------------------------------------------------------

@@ -14,11 +14,20 @@ from scumble.schema.types import (
     MAX_DECIMAL_DIGITS,
     MAX_TEXT_BYTES,
     TIMESTAMP_UNITS,
+    Column,
     ColumnType,
     Kind,
 )
 
-__all__ = ["DEFAULT_TEXT_BYTES", "category_type", "decimal_type", "parse_type", "split_nullability", "text_type"]
+__all__ = [
+    "DEFAULT_TEXT_BYTES",
+    "category_type",
+    "decimal_type",
+    "declaration",
+    "parse_type",
+    "split_nullability",
+    "text_type",
+]
 
 DEFAULT_TEXT_BYTES = 64
 """What a text column holds unless the owner says otherwise. It is public, so it must not follow the data."""
@@ -173,3 +182,9 @@ def _wrong(text: str, start: int, stop: int, trouble: str, guess: str = "") -> I
     shown = "".join(char if char.isprintable() else "?" for char in text[:_SHOWN]) + "..." * (len(text) > _SHOWN)
     carets = " " * min(start, _SHOWN) + "^" * max(1, min(stop, _SHOWN) - start)
     return InvalidParameter(f"cannot read the type: {trouble}\n    {shown}\n    {carets}", hint=f"{guess}{_HINT}")
+
+
+def declaration(column: Column) -> str:
+    """A column's type as `schema_of` takes it, whole."""
+    listed = f"({json.dumps(column.type.categories)})" if column.type.kind is Kind.CATEGORY else ""
+    return f"{column.type.label}{listed}{'' if column.nullable else ' ' + _NOT_NULL}"

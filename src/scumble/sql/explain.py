@@ -168,10 +168,8 @@ def _table_lines(table: TableExplanation) -> list[tuple[int, str]]:
         lines.append((1, f"the enclave tests: {' AND '.join(table.enclave_conditions)}"))
     if table.owner_conditions:
         lines.append((1, f"only DuckDB tests: {' AND '.join(table.owner_conditions)}"))
-    columns = f"{len(table.columns_read)} columns ({', '.join(table.columns_read)})"
-    share = (
-        f"{table.pages_read:,} pages of {table.pages_of_full_scan:,} in each of {columns}, {table.bytes_read:,} bytes"
-    )
+    share = f"{table.pages_read:,} of {table.pages_of_full_scan:,} pages for {', '.join(table.columns_read)}"
+    share += f", {table.bytes_read:,} bytes"
     lines.append((1, f"the provider sees: {share if table.columns_read else 'no page read'}"))
     lines.append((1, f"and an answer of {table.answer_bytes:,} bytes: {table.answer_rows:,} {table.answer}"))
     return lines
