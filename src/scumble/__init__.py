@@ -1,7 +1,7 @@
 """Scumble: an encrypted database with differentially private learned indexes.
 
 create, open                a database in a folder: load tables, ask SQL, get exact answers
-connect                     the same as a PEP 249 connection, for pandas.read_sql and the like
+connect                     the same as a PEP 249 connection, for pandas.read_sql and the like; see scumble.dbapi
 Database                    what they return: load, sql, prepare, explain, tables, ledger, check, rekey
 IndexSpec, LoadOptions      which indexes a load makes, and how it is done
 
@@ -44,7 +44,7 @@ from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.positions import PositionRange
 from scumble.index.summary import IndexSummary
 from scumble.owner.database import Database, Prepared
-from scumble.owner.dbapi import Connection, apilevel, paramstyle, threadsafety
+from scumble.owner.dbapi import Connection
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.loading import LoadOptions, LoadReport
 from scumble.owner.results import Result
@@ -75,11 +75,8 @@ __all__ = [
     "ScumbleError",
     "StringDomain",
     "TimestampDomain",
-    "apilevel",
     "connect",
     "create",
     "open",
-    "paramstyle",
     "parse_domain",
-    "threadsafety",
 ]

@@ -6,6 +6,7 @@ one run in the order of loading.
 """
 
 import base64
+import html
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -88,6 +89,25 @@ class Table:
     def capacity(self) -> int:
         """The public bound on the rows."""
         return sum(run.capacity for run in self.runs_by(self.attributes[0])) if self.runs else 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<Table {self.name}: {len(self.schema)} columns, capacity {self.capacity:,}, indexes on {self._indexed}>"
+        )
+
+    def _repr_html_(self) -> str:
+        domains = {run.attribute: run.index.domain.label for run in self.runs if run.index is not None}
+        rows = "".join(
+            f"<tr><td>{html.escape(c.name)}</td><td>{html.escape(c.type.label)}{'' if c.nullable else ' not null'}</td>"
+            f"<td>{html.escape(domains.get(c.name, ''))}</td></tr>"
+            for c in self.schema
+        )
+        caption = f"<caption>{html.escape(self.name)}: capacity {self.capacity:,}</caption>"
+        return f"<table>{caption}<tr><th>column</th><th>type</th><th>index</th></tr>{rows}</table>"
+
+    @property
+    def _indexed(self) -> str:
+        return ", ".join(attribute for attribute in self.attributes if attribute is not None) or "nothing"
 
     def slot_bytes(self, column: int, page_rows: int) -> int:
         """How many bytes a sealed page of a column takes."""

@@ -1,0 +1,90 @@
+"""PEP 249, with the tools that come in through it."""
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import scumble
+from scumble import dbapi
+from scumble.errors import ScumbleError, UnsupportedQuery
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[dbapi.Connection]:
+    rows = pa.table({"a": [1, 2, 3], "b": ["x", "<y>", None]})
+    with scumble.create(tmp_path / "db") as db:
+        db.load("t", rows, indexes=["a int:0:9 epsilon=1"], capacity=16)
+    with dbapi.connect(tmp_path / "db") as connection:
+        yield connection
+
+
+def test_the_module_says_what_it_is() -> None:
+    assert (dbapi.apilevel, dbapi.threadsafety, dbapi.paramstyle) == ("2.0", 2, "qmark")
+    assert all(hasattr(dbapi, name) for name in dbapi.__all__)
+    assert issubclass(dbapi.ProgrammingError, dbapi.Error)
+    assert issubclass(dbapi.NotSupportedError, dbapi.Error)
+
+
+def test_a_cursor_fetches_in_every_way(connection: dbapi.Connection) -> None:
+    cursor = connection.cursor()
+    assert (cursor.description, cursor.rowcount) == (None, -1)
+    cursor.execute("SELECT a, b FROM t WHERE a >= ? ORDER BY a", (1,))
+    assert [column[0] for column in cursor.description or ()] == ["a", "b"]
+    assert cursor.rowcount == 3
+    assert cursor.fetchone() == (1, "x")
+    assert cursor.fetchmany() == [(2, "<y>")]
+    assert cursor.fetchall() == [(3, None)]
+    assert (cursor.fetchone(), cursor.fetchall()) == (None, [])
+    assert list(connection.execute("SELECT count(*) FROM t WHERE a = $a", {"a": 2})) == [(1,)]
+    assert cursor.arrow().num_rows == 3
+
+
+def test_nothing_is_changed_through_it(connection: dbapi.Connection) -> None:
+    connection.commit()
+    connection.rollback()
+    with pytest.raises(UnsupportedQuery):
+        connection.cursor().executemany("INSERT INTO t VALUES (?, ?)", [(1, "a")])
+    with pytest.raises(connection.NotSupportedError):
+        connection.cursor().execute("DELETE FROM t")
+    with pytest.raises(connection.ProgrammingError):
+        connection.cursor().execute("SELECT nothing FROM t")
+
+
+def test_closed_is_closed(connection: dbapi.Connection) -> None:
+    cursor = connection.cursor()
+    with pytest.raises(ScumbleError, match="no result"):
+        cursor.fetchone()
+    cursor.close()
+    with pytest.raises(ScumbleError, match="closed"):
+        cursor.execute("SELECT 1")
+    connection.close()
+    connection.close()
+    for refused in (connection.cursor, connection.commit, connection.rollback):
+        with pytest.raises(ScumbleError, match="closed"):
+            refused()
+
+
+def test_pandas_and_polars_read_through_it(connection: dbapi.Connection) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pandas knows no driver but SQLAlchemy's
+        frame = pd.read_sql("SELECT a, b FROM t WHERE a > ? ORDER BY a", connection, params=(1,))
+    assert frame["a"].tolist() == [2, 3]
+    assert pl.read_database("SELECT sum(a) AS total FROM t", connection)["total"].to_list() == [6]
+
+
+def test_what_a_notebook_shows(connection: dbapi.Connection) -> None:
+    db = connection.database
+    result, table = db.sql("SELECT b FROM t ORDER BY a"), db.table("t")
+    assert "&lt;y&gt;" in result._repr_html_()
+    assert "NULL" in str(result)
+    assert repr(result) == "<Result: 3 rows of b>"
+    assert repr(table) == "<Table t: 2 columns, capacity 1,024, indexes on a>"
+    assert "int:0:9" in table._repr_html_()
+    assert "<table" in db.explain("SELECT a FROM t")._repr_html_()
+    assert "<table" in db.ledger._repr_html_()
+    assert repr(db) == "<Database version 2: t>"
