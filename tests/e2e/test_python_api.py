@@ -431,3 +431,17 @@ def test_a_second_batch_takes_its_types_from_the_table(tmp_path: Path) -> None:
             (4, "d", "blue"),
         ]
         assert len(db.table("t").runs) == 6
+
+
+def test_plans_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statements of ever new shapes: both ends forget old plans together, and answers stay right."""
+    monkeypatch.setattr("scumble.owner.running.KEPT", 4)
+    with scumble.create(tmp_path / "db", limit=10) as db:
+        db.load("t", pa.table({"k": list(range(10))}), capacity=16)
+        for turn in range(2):
+            for length in range(1, 12):
+                keys = ", ".join(str(2 * key) for key in range(length))
+                expected = min(length, 5)
+                assert db.sql(f"SELECT count(*) FROM t WHERE k IN ({keys})").fetchone() == (expected,), (turn, length)
+        (session,) = db.service._enclave._sessions.values()  # type: ignore[attr-defined]
+        assert len(session[1]._plans) <= 4

@@ -41,6 +41,7 @@ class Work:
             "create": self._create,
             "open": self._open,
             "prepare": self._prepare,
+            "forget": self._forget,
             "chain": self._chain,
             "check": self._check,
             "load": self._begin_load,
@@ -81,6 +82,7 @@ class Work:
 
     def _take(self, manifest: Manifest) -> Answer:
         self._manifest = manifest
+        self._plans.clear()
         self._runs = {run.id: (table, run) for table in manifest.catalog.tables for run in table.runs}
         self._readers = {run: reader for run, reader in self._readers.items() if run in self._runs}
         return {"catalog": manifest.catalog.to_json(), "version": manifest.catalog.version, "hash": manifest.hash}
@@ -111,6 +113,11 @@ class Work:
             raise Stale("the table is no longer there", hint="ask again")
         self._plans.append(Prepared(parsed, table))
         return {"plan": len(self._plans) - 1}
+
+    def _forget(self) -> Answer:
+        """Forget all plans: numbers begin at 0 again."""
+        self._plans.clear()
+        return {}
 
     def _execute(self, body: memoryview) -> bytes:
         execution = unpack_execution(body)
@@ -163,7 +170,7 @@ class Work:
         self._current_load.reserve(self._keys, capacity)
         return {}
 
-    def _build(self, real_rows: str) -> Answer:
+    def _build(self, real_rows: int) -> Answer:
         """Make the runs, and a version that has them."""
         load, manifest = self._current_load, self._current
         self._load = None
@@ -172,7 +179,7 @@ class Work:
         table = replace(load.table, runs=(*load.table.runs, *runs))
         others = tuple(other for other in manifest.catalog.tables if other.id != table.id)
         return self._commit(
-            self._next((*others, table)), manifest.real_rows | {run.id: int(real_rows, 16) for run in runs}
+            self._next((*others, table)), manifest.real_rows | {run.id: real_rows for run in runs}
         )
 
     def _abandon(self) -> Answer:

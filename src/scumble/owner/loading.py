@@ -121,7 +121,7 @@ def load(
             raise
         payment.draw_indexes()
         progress("building", sent, sent)
-        opened = session.task("build", real_rows=f"{sent:016x}")  # of the same length whatever it is
+        opened = session.task("build", real_rows=sent)
     report = LoadReport(name, sent, capacity, *payment.charged(), tuple(spec.column for spec in indexes))
     return report, opened
 

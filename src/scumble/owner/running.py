@@ -116,6 +116,10 @@ class Runner:
             return known[1]
         number = self._plans.get(plan)
         if number is None:
+            if len(self._plans) >= KEPT:
+                self._session.task("forget")
+                self._plans.clear()
+                self._numbers.clear()
             number = self._plans[plan] = self._session.prepare(plan)
         _bounded(self._numbers)
         self._numbers[id(plan)] = plan, number

@@ -18,6 +18,8 @@ from scumble.boundary.storage import Enclave
 
 __all__ = ["Session"]
 
+PADDED_BYTES = 256
+
 
 class Session:
     """SECRET: an open line to the enclave, for one database."""
@@ -38,8 +40,9 @@ class Session:
         settle(self._channel.open_answer(answer[SALT_BYTES:]))
 
     def task(self, name: str, **fields: Any) -> dict[str, Any]:
-        """Ask for something other than an execution."""
-        answer = self._ask(JSON + json.dumps({"task": name, **fields}).encode())
+        """Ask for something other than an execution. Requests are padded: their length hardly tells what is in them."""
+        request = JSON + json.dumps({"task": name, **fields}).encode()
+        answer = self._ask(request.ljust(-(-len(request) // PADDED_BYTES) * PADDED_BYTES))
         result: dict[str, Any] = json.loads(bytes(answer))
         return result
 
