@@ -55,6 +55,11 @@ class Runner:
         tables = {
             fetch.name: self._fetch(fetch, access) for fetch, access in zip(query.fetches, bound.accesses, strict=True)
         }
+        if query.direct is not None:
+            (fetch,), described = query.fetches, self._described(sql, [query.fetches[0].table], values)
+            picked = tables[fetch.name].select(list(query.direct)).rename_columns(described.names)
+            typed = picked.cast(pa.schema(list(zip(described.names, described.arrow, strict=True))))
+            return Result(lambda: typed)
         table = self._local.run(query.final_sql, tables, bound.final_parameters)
         if any(fetch.name in name for fetch in query.fetches for name in table.column_names):
             # DuckDB names an unnamed column after its text, in which our names stand for the tables'.

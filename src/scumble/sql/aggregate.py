@@ -14,7 +14,7 @@ from scumble.sql.arithmetic import arithmetic
 from scumble.sql.clauses import clause_spans
 from scumble.sql.constants import Constants
 from scumble.sql.drafts import lay_out
-from scumble.sql.names import Occurrence, Scope
+from scumble.sql.names import Occurrence, Scope, only_table
 from scumble.sql.parse import Parsed
 from scumble.sql.plan import Paths
 from scumble.sql.predicate import Translator
@@ -73,7 +73,11 @@ def aggregate_query(parsed: Parsed, scopes: list[Scope], constants: Constants) -
 
 
 def _planned(parsed: Parsed, scopes: list[Scope], constants: Constants) -> AggregateQuery:
-    select, scope, occurrence = _one_table(parsed, scopes)
+    found = only_table(parsed, scopes)
+    if found is None:
+        raise NotHereError
+    select, scope, occurrence = found
+    _require(not any(value for key, value in select.args.items() if key not in CLAUSES))
     schema = occurrence.table.schema
     where = select.args.get("where")
     translator = Translator(schema, lambda node: scope.place(node, occurrence), constants)
@@ -123,18 +127,6 @@ def _planned(parsed: Parsed, scopes: list[Scope], constants: Constants) -> Aggre
 def _require(holds: bool) -> None:
     if not holds:
         raise NotHereError
-
-
-def _one_table(parsed: Parsed, scopes: list[Scope]) -> tuple[exp.Select, Scope, Occurrence]:
-    select = parsed.tree
-    if not isinstance(select, exp.Select) or len(scopes) != 1 or len(scopes[0].occurrences) != 1:
-        raise NotHereError
-    occurrence = scopes[0].occurrences[0]
-    _require(not any(value for key, value in select.args.items() if key not in CLAUSES))
-    _require(select.args["from_"].this is occurrence.node and not occurrence.renamed)
-    _require(not occurrence.node.args.get("joins") and not occurrence.node.args.get("laterals"))
-    _require(not any(query is not select for query in select.find_all(exp.Query)))
-    return select, scopes[0], occurrence
 
 
 def _around(select: exp.Select) -> list[exp.Expr]:

@@ -15,7 +15,7 @@ from scumble.boundary.catalog import Catalog, Table
 from scumble.sql.parse import Parsed
 from scumble.sql.source import Span, bad, unsupported
 
-__all__ = ["Occurrence", "Scope", "scopes_of", "select_of", "suggestion"]
+__all__ = ["Occurrence", "Scope", "only_table", "scopes_of", "select_of", "suggestion"]
 
 SYSTEM_SCHEMAS = {"information_schema", "pg_catalog", "system", "temp"}
 
@@ -134,6 +134,25 @@ def scopes_of(parsed: Parsed, catalog: Catalog) -> list[Scope]:
     for scope in scopes.values():
         scope.occurrences.sort(key=lambda occurrence: occurrence.span.start)
     return sorted(scopes.values(), key=lambda scope: scope.occurrences[0].span.start)
+
+
+def only_table(parsed: Parsed, scopes: list[Scope]) -> tuple[exp.Select, Scope, Occurrence] | None:
+    """The SELECT, its scope and its table, if a statement is one SELECT over one table, without subqueries."""
+    select = parsed.tree
+    if not isinstance(select, exp.Select) or len(scopes) != 1 or len(scopes[0].occurrences) != 1:
+        return None
+    occurrence = scopes[0].occurrences[0]
+    node = occurrence.node
+    if (
+        select.args["from_"].this is not node
+        or occurrence.renamed
+        or node.args.get("joins")
+        or node.args.get("laterals")
+    ):
+        return None
+    if any(query is not select for query in select.find_all(exp.Query)):
+        return None
+    return select, scopes[0], occurrence
 
 
 def select_of(node: exp.Expr) -> exp.Select | None:

@@ -80,8 +80,13 @@ class AggregateQuery:
 
 @dataclass(frozen=True, eq=False)
 class RowQuery:
-    """Anything else: fetch rows, then run `final_sql` over them in DuckDB. Without fetches, it is DuckDB's alone."""
+    """Anything else: fetch rows, then run `final_sql` over them in DuckDB. Without fetches, it is DuckDB's alone.
+
+    If `direct` is there, the answer is these of the one fetch's columns, under the names and types that DESCRIBE of the
+    statement gives, and DuckDB is not needed.
+    """
 
     fetches: tuple[Fetch, ...]
     final_sql: str
     final_parameters: tuple[str, ...]
+    direct: tuple[int, ...] | None

@@ -8,9 +8,10 @@ from sqlglot import exp
 from scumble.boundary.plan import RowColumns
 from scumble.sql.constants import Constants
 from scumble.sql.drafts import lay_out
-from scumble.sql.names import Occurrence, Scope
+from scumble.sql.names import Occurrence, Scope, only_table
 from scumble.sql.parse import Parsed
 from scumble.sql.plan import Paths
+from scumble.sql.predicate import Translator
 from scumble.sql.pushdown import Pushed, pushed_down
 from scumble.sql.query import Fetch, RowQuery
 from scumble.sql.source import Span, edited
@@ -31,7 +32,33 @@ def row_query(parsed: Parsed, scopes: list[Scope], constants: Constants) -> RowQ
                 fetches[key] = _fetch(f"__t{len(fetches)}", occurrence, columns, conditions)
             edits.append(renaming(parsed, occurrence, fetches[key].name))
     names = tuple(dict.fromkeys(parameter.name for parameter in parsed.parameters))
-    return RowQuery(tuple(fetches.values()), edited(parsed.text, edits), names)
+    direct = _direct(parsed, scopes, constants)
+    return RowQuery(tuple(fetches.values()), edited(parsed.text, edits), names, direct)
+
+
+def _direct(parsed: Parsed, scopes: list[Scope], constants: Constants) -> tuple[int, ...] | None:
+    """Which of the needed columns a SELECT returns, if it only picks columns of one table by exact conditions."""
+    found = only_table(parsed, scopes)
+    if found is None:
+        return None
+    select, scope, occurrence = found
+    if any(value for key, value in select.args.items() if key not in ("kind", "expressions", "from_", "where")):
+        return None
+    where = select.args.get("where")
+    translator = Translator(occurrence.table.schema, lambda node: scope.place(node, occurrence), constants)
+    if where is not None and translator.exact(where.this) is None:
+        return None
+    needed = scope.needed(occurrence)
+    places: list[int | None] = []
+    for item in select.expressions:
+        match item.unalias():
+            case exp.Star() as star if not any(star.args.values()) and not item.alias:
+                places += needed
+            case exp.Column() as column:
+                places.append(scope.place(column, occurrence))
+            case _:
+                return None
+    return None if None in places else tuple(needed.index(place) for place in places if place is not None)
 
 
 def renaming(parsed: Parsed, occurrence: Occurrence, name: str) -> tuple[Span, str]:
