@@ -20,6 +20,7 @@ from scumble.domain import (
     TimestampDomain,
 )
 from scumble.errors import FileError, InvalidParameter
+from scumble.owner.quotes import UNCLOSED, CountedQuotes
 
 __all__ = ["csv_batches"]
 
@@ -50,13 +51,14 @@ def csv_batches(file: Path, column: str, domain: Domain, delimiter: str) -> Iter
         with file.open("rb") as binary:
             names = csv.open_csv(binary, csv.ReadOptions(use_threads=False), parsing).schema.names
         _check_column(file, column, names)
-        with _Quotes(file) as quotes:
+        with CountedQuotes(file) as quotes:
             reading = csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
             first_row = 0
             for batch in csv.open_csv(quotes, reading, parsing, as_text):
                 yield _typed(batch.column(0), domain, first_row)
                 first_row += len(batch)
-            quotes.check()
+            if quotes.unclosed:
+                raise FileError(f"a quote in {file} is never closed", hint=UNCLOSED)
     except (pa.ArrowException, OSError) as error:
         raise _explained(file, broken) from error
 
@@ -122,45 +124,3 @@ def _explained(file: Path, broken: list[Any]) -> FileError:
             hint="a delimiter or a line break within a cell needs quotes around the cell",
         )
     return FileError(f"{file} cannot be read as csv", hint="it has to be UTF-8, with the columns' names in line 1")
-
-
-class _Quotes:
-    """A binary file that counts its quotes: one that is never closed swallows every row after it, silently."""
-
-    def __init__(self, file: Path) -> None:
-        self._name = file
-        self._file = file.open("rb")
-        self._count = 0
-
-    def __enter__(self) -> "_Quotes":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def read(self, size: int = -1) -> bytes:
-        """Read, and count."""
-        block = self._file.read(size)
-        self._count += block.count(b'"')
-        return block
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed."""
-        return self._file.closed
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def check(self) -> None:
-        """Refuse a file with a quote left over."""
-        if self._count % 2:
-            raise FileError(
-                f"a quote in {self._name} is never closed",
-                hint='a quote within a cell is written twice, and the cell in quotes: "5"" disk"',
-            )

@@ -24,6 +24,7 @@ from scumble.domain import (
 )
 from scumble.errors import BadRows, FileError, NotFound, ScumbleError
 from scumble.owner.batches import Source, sliced
+from scumble.owner.quotes import UNCLOSED, CountedQuotes
 from scumble.schema.arrow import arrow_type
 from scumble.schema.declared import parse_type, split_nullability
 from scumble.schema.types import MAX_DECIMAL_DIGITS
@@ -86,9 +87,10 @@ class _CsvFile:
         import pyarrow as pa
 
         try:
-            with _Quotes(self._path) as quotes:
+            with CountedQuotes(self._path) as quotes:
                 yield from self._reader(quotes, dict(zip(schema.names, schema.types, strict=True)))
-                quotes.check()
+                if quotes.unclosed:
+                    raise BadRows(f"a quote in {self._path} is never closed", hint=UNCLOSED)
         except (pa.ArrowException, OSError) as error:
             refusal = self._explained(error)
         else:
@@ -208,43 +210,3 @@ def _not_a(text: str) -> str:
     if found is None:
         return "no value of the column's type, or has too many digits"
     return "there, where none was in the first rows" if found[1] == "null" else f"no {found[1]}"
-
-
-class _Quotes:
-    """A binary file that counts its quotes: one that is never closed swallows every row after it, silently."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._file, self._count = path, path.open("rb"), 0
-
-    def __enter__(self) -> "_Quotes":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def read(self, size: int = -1) -> bytes:
-        """Read, and count."""
-        block = self._file.read(size)
-        self._count += block.count(b'"')
-        return block
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed."""
-        return self._file.closed
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def check(self) -> None:
-        """Refuse a file with a quote left over."""
-        if self._count % 2:
-            raise BadRows(
-                f"a quote in {self._path} is never closed",
-                hint='a quote within a cell is written twice, and the cell in quotes: "5"" disk"',
-            )

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from scumble.boundary.predicate import And, Constant, In, Or, Predicate
 from scumble.schema import ColumnType
 from scumble.schema.scalars import Interval, full_interval
+from scumble.sql.intervals import merged
 
 __all__ = ["Cover", "cover", "union_of"]
 
@@ -45,22 +46,10 @@ def cover(predicate: Predicate, column: int, type_: ColumnType, words: list[int]
 def _leaf(leaf: In, type_: ColumnType, words: list[int]) -> Cover:
     size = type_.words
     ends = [tuple(words[at : at + size]) for at in range(leaf.offset, leaf.offset + 2 * size * leaf.intervals, size)]
-    intervals = _merged([(low, high) for low, high in zip(ends[::2], ends[1::2], strict=True) if low <= high])
+    intervals = merged(zip(ends[::2], ends[1::2], strict=True))
     if leaf.negated:
         intervals = _complement(intervals, type_)
     return Cover(tuple(intervals), leaf.null_matches)
-
-
-def _merged(intervals: list[Interval]) -> list[Interval]:
-    intervals.sort()
-    merged = intervals[:1]
-    for low, high in intervals[1:]:
-        last_low, last_high = merged[-1]
-        if low <= last_high or (len(low) == 1 and low[0] == last_high[0] + 1):
-            merged[-1] = (last_low, max(high, last_high))
-        else:
-            merged.append((low, high))
-    return merged
 
 
 def _complement(intervals: list[Interval], type_: ColumnType) -> list[Interval]:
@@ -89,4 +78,4 @@ def _intersection(covers: list[Cover]) -> Cover:
 def union_of(covers: list[Cover]) -> Cover:
     """What any of the covers holds."""
     intervals = [interval for part in covers for interval in part.intervals]
-    return Cover(tuple(_merged(intervals)), any(part.nulls for part in covers))
+    return Cover(tuple(merged(intervals)), any(part.nulls for part in covers))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from scumble.boundary.predicate import And, Compare, Constant, In, Or, Predicate
 from scumble.sql.bounds import Bounds, Entry, Fixed, Range
 from scumble.sql.constants import Replan
+from scumble.sql.intervals import merged
 
 __all__ = [
     "AllOf",
@@ -71,20 +72,20 @@ def all_of(parts: Iterable[Draft]) -> Draft:
         flat += part.parts if isinstance(part, AllOf) else [part]
     if Constant(False) in flat:
         return Constant(False)
-    merged: list[Draft] = []
+    kept: list[Draft] = []
     places: dict[int, int] = {}
     for part in dict.fromkeys(part for part in flat if part != Constant(True)):
         if isinstance(part, Leaf) and isinstance(part.entry, Range) and not part.negated and not part.entry.between:
             if part.column in places:
-                before = merged[places[part.column]]
+                before = kept[places[part.column]]
                 assert isinstance(before, Leaf)  # noqa: S101 - places holds ranges only
                 assert isinstance(before.entry, Range)  # noqa: S101
                 both = before.entry.comparisons + part.entry.comparisons
-                merged[places[part.column]] = replace(before, entry=replace(before.entry, comparisons=both))
+                kept[places[part.column]] = replace(before, entry=replace(before.entry, comparisons=both))
                 continue
-            places[part.column] = len(merged)
-        merged.append(part)
-    return merged[0] if len(merged) == 1 else AllOf(tuple(merged)) if merged else Constant(True)
+            places[part.column] = len(kept)
+        kept.append(part)
+    return kept[0] if len(kept) == 1 else AllOf(tuple(kept)) if kept else Constant(True)
 
 
 def lay_out(draft: Draft) -> tuple[Predicate, Bounds]:
@@ -112,17 +113,9 @@ def lay_out(draft: Draft) -> tuple[Predicate, Bounds]:
 def _known(entry: Entry) -> Entry:
     """The entry with its intervals, if no parameter is open: sorted, without empty ones, neighbours made one."""
     try:
-        intervals = sorted(pair for pair in entry.resolve(None) if pair[0] <= pair[1])
+        return Fixed(entry.type, tuple(merged(entry.resolve(None))))
     except Replan:
         return entry
-    merged = intervals[:1]
-    for low, high in intervals[1:]:
-        last_low, last_high = merged[-1]
-        if low <= last_high or (len(low) == 1 and low[0] == last_high[0] + 1):
-            merged[-1] = (last_low, max(high, last_high))
-        else:
-            merged.append((low, high))
-    return Fixed(entry.type, tuple(merged))
 
 
 def matches_nulls(draft: Draft) -> bool:
