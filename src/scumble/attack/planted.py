@@ -1,0 +1,85 @@
+"""Enclaves with a weakness planted on purpose. THEY LEAK OR LIE: they show that an attack bites where it can.
+
+Each is a `TrustedEnclave` whose sessions do one thing wrong. Nothing but the attacks, on made-up data, may use them.
+"""
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CTR
+from numpy.typing import NDArray
+
+from scumble.boundary.catalog import TAG_BYTES, Run, Table
+from scumble.boundary.plan import RowColumns
+from scumble.boundary.requests import unpack_execution
+from scumble.boundary.storage import Storage
+from scumble.enclave.keys import DataKeys
+from scumble.enclave.pages import RunReader
+from scumble.enclave.session import TrustedEnclave
+from scumble.enclave.work import Work
+
+__all__ = ["UnsafeUncheckedEnclave", "UnsafeUnpaddedEnclave"]
+
+
+class _UnpaddedWork(Work):
+    def _execute(self, body: memoryview) -> bytes:
+        answer, execution = super()._execute(body), unpack_execution(body)
+        prepared = self._plans[execution.plan]
+        if not isinstance(prepared.output, RowColumns):
+            return answer
+        runs = prepared.table.runs
+        rows = sum(count * runs[scan.run].page_rows for scan in execution.scans for _, count in scan.pages)
+        matching = int(np.frombuffer(answer, np.uint8, rows).sum())
+        return answer[: len(answer) * matching // max(1, rows)]
+
+
+class UnsafeUnpaddedEnclave(TrustedEnclave):
+    """LEAKS: an answer of rows is only as long as the rows that match. The owner cannot read it; the provider can."""
+
+    def greet(self, sealed: bytes) -> tuple[int, bytes]:
+        """Open a session that does not pad."""
+        number, answer = super().greet(sealed)
+        channel, work = self._sessions[number]
+        self._sessions[number] = channel, _UnpaddedWork(work._storage, work._keys, work._database)
+        return number, answer
+
+
+class _UncheckedReader(RunReader):
+    """Deciphers whatever is there, without a look at any tag."""
+
+    def __init__(self, storage: Storage, keys: DataKeys, table: Table, run: Run) -> None:
+        super().__init__(storage, keys, table, run)
+        self._cipher = AES(keys._derive(b"scumble run v1", bytes.fromhex(run.id)))
+
+    def open_pages(self, column: int, first_page: int, pages: int) -> NDArray[np.uint8]:
+        """Pages one after the other, as GCM's counter mode deciphers them."""
+        size = self._sizes[column]
+        slot = size + TAG_BYTES
+        sealed = bytearray(pages * slot)
+        self._storage.read(self.run.id, column, first_page, pages, memoryview(sealed))
+        plain = b"".join(
+            Cipher(self._cipher, CTR(self._sealing.address(column, first_page + place)[0] + b"\0\0\0\2"))
+            .decryptor()
+            .update(bytes(sealed[place * slot : place * slot + size]))
+            for place in range(pages)
+        )
+        return np.frombuffer(plain, np.uint8).copy()
+
+
+class _UncheckedWork(Work):
+    def _reader(self, run: str) -> tuple[RunReader, int]:
+        if run in self._runs and run not in self._readers:
+            reader = _UncheckedReader(self._storage, self._keys, *self._runs[run])
+            self._readers[run] = reader, self._current.real_rows[run]
+        return super()._reader(run)
+
+
+class UnsafeUncheckedEnclave(TrustedEnclave):
+    """LIES when it is lied to: it checks no page's tag, so altered pages become wrong answers."""
+
+    def greet(self, sealed: bytes) -> tuple[int, bytes]:
+        """Open a session that does not check."""
+        number, answer = super().greet(sealed)
+        channel, work = self._sessions[number]
+        self._sessions[number] = channel, _UncheckedWork(work._storage, work._keys, work._database)
+        return number, answer
