@@ -1,8 +1,9 @@
 /* Runs a kernel with its secrets marked undefined: under valgrind's memcheck, every branch and every address that
  * depends on a secret is an error. Given a seed, it runs small sizes only, with other secrets for every seed: under
- * valgrind's lackey, the traces of two seeds must be equal. `tests/test_oblivious.py` compiles it with the flags of the
- * extension and runs it; the planted kernels below must be caught both ways, or the checks prove nothing. Kernels over
- * rows run at several sizes, for a vector loop, its remainder and the shapes of a network are different code. */
+ * valgrind's lackey, the traces of two seeds must be equal. `verify/obliviousness.py` compiles it with the flags of the
+ * extension, or links it with the extension, and runs it; the planted kernels below must be caught both ways, or the
+ * checks prove nothing. Kernels over rows run at several sizes, for a vector loop, its remainder and the shapes of a
+ * network are different code. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -292,6 +293,16 @@ static void planted_real_rows(void)
         sum += i;
 }
 
+/* Planted: a division by a secret. Its time depends on it; memcheck sees neither a branch nor an address, so that it is
+ * looked for in the code (`divisions` in verify/obliviousness.py), and needs a function of its own there. */
+__attribute__((noinline)) static void planted_division(void)
+{
+    uint64_t *x = (uint64_t *)secret_words(COUNT);
+    volatile uint64_t sum = 0;
+    for (size_t i = 0; i < COUNT; i++)
+        sum += UINT64_MAX / (x[i] | 1);
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3) {
@@ -325,7 +336,8 @@ int main(int argc, char **argv)
                    {"planted-group", planted_group},
                    {"planted-compact", planted_compact},
                    {"planted-sort", planted_sort},
-                   {"planted-real-rows", planted_real_rows}};
+                   {"planted-real-rows", planted_real_rows},
+                   {"planted-division", planted_division}};
     for (size_t i = 0; i < sizeof kernels / sizeof *kernels; i++)
         if (argc >= 2 && !strcmp(argv[1], kernels[i].name)) {
             /* What comes before and after, such as reading the seed, is not to be compared. */

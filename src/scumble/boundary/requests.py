@@ -48,12 +48,13 @@ def pack_execution(plan: int, scans: Sequence[Scan], bounds: NDArray[np.int64]) 
 
 def unpack_execution(data: memoryview) -> Execution:
     """The inverse; `data` comes without the first byte."""
-    words = struct.unpack(f"<{len(data) // 8}q", data)
-    plan, count = words[:2]
+    words = data.cast("q")  # of which only the public ones become Python integers: making one branches on its value
+    plan, count = words[0], words[1]
     at, scans = 2, []
     for _ in range(count):
-        run, predicate, ranges = words[at : at + 3]
+        run, predicate, ranges = words[at], words[at + 1], words[at + 2]
         end = at + 3 + 2 * ranges
-        scans.append(Scan(run, predicate, tuple(zip(words[at + 3 : end : 2], words[at + 4 : end : 2], strict=True))))
+        pages = words[at + 3 : end].tolist()
+        scans.append(Scan(run, predicate, tuple(zip(pages[::2], pages[1::2], strict=True))))
         at = end
     return Execution(plan, scans, np.frombuffer(data, np.int64, offset=8 * at))

@@ -1,0 +1,103 @@
+"""The table of `make verify`: what it prints, when it fails, and the statistics behind it."""
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from verify import run, timing
+from verify.row import Row
+
+GOOD = Row("rows are hidden", "looked", "0 seen", True, ("a hole",), ("a hole",))
+MISSED = Row("rows are hidden", "looked", "0 seen", True, ("a hole", "a door"), ("a hole",))
+BROKEN = Row("rows are hidden", "looked", "3 seen", False)
+
+
+def module(*rows: Row, error: Exception | None = None) -> Any:
+    def given(name: str) -> ModuleType:
+        made = ModuleType(name)
+
+        def rows_of(seconds: float) -> Iterator[Row]:
+            yield from rows
+            if error is not None:
+                raise error
+
+        made.rows = rows_of  # type: ignore[attr-defined]
+        return made
+
+    return given
+
+
+def run_with(monkeypatch: pytest.MonkeyPatch, folder: Path, *rows: Row) -> int:
+    monkeypatch.setattr(run, "checked", lambda name, seconds: iter(rows))
+    return run.main(["--only", "timing", "--out", str(folder)])
+
+
+def test_exit_code_says_whether_all_holds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert run_with(monkeypatch, tmp_path, GOOD) == 0
+    assert run_with(monkeypatch, tmp_path, GOOD, MISSED) == 1
+    assert run_with(monkeypatch, tmp_path, GOOD, BROKEN) == 1
+    assert run_with(monkeypatch, tmp_path) == 1
+
+
+def test_table_and_file_have_every_row(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_with(monkeypatch, tmp_path, GOOD, MISSED, BROKEN)
+    printed = capsys.readouterr().out
+    assert "caught: a hole" in printed
+    assert "NOT caught: a door" in printed
+    assert "none planted" in printed
+    assert [line.split()[-1] for line in printed.splitlines() if "rows are hidden" in line] == ["yes", "NO", "NO"]
+    written = json.loads((tmp_path / "verify.json").read_text())
+    assert [row["ok"] for row in written["rows"]] == [True, False, False]
+    assert set(written["seconds"]) == {"timing"}
+
+
+def test_check_that_fails_is_a_row_that_does_not_hold() -> None:
+    first, second = run.checked("timing", 1, module(GOOD, error=ValueError("no")))
+    assert first.ok
+    assert not second.ok
+    assert "ValueError: no" in second.figure
+
+
+def test_check_that_is_missing_is_a_row_that_does_not_hold() -> None:
+    (row,) = run.checked("there_is_no_such_check", 1)
+    assert not row.ok
+    assert "ModuleNotFoundError" in row.figure
+
+
+def test_check_that_says_nothing_is_a_row_that_does_not_hold() -> None:
+    (row,) = run.checked("timing", 1, module())
+    assert not row.ok
+
+
+def test_unknown_check_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run.main(["--only", "nothing"])
+    assert "there is no check nothing" in capsys.readouterr().err
+
+
+def test_missing_programs_are_named_with_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda program: None)
+    assert run.needs() == ["valgrind", "clang", "binutils"]
+
+
+def test_budgets_leave_room_for_the_slow_tests() -> None:
+    assert sum(run.CHECKS.values()) <= 18 * 60
+
+
+def test_welch_tells_different_times_from_equal_ones() -> None:
+    rng = random.Random(3)  # noqa: S311
+    one, two = ([rng.gauss(100, 5) for _ in range(2000)] for _ in range(2))
+    t, difference = timing.welch(one, two)
+    assert abs(t) < timing.THRESHOLD
+    assert abs(difference) < timing.SMALLEST
+    t, difference = timing.welch(one, [value + 3 for value in two])
+    assert t > timing.THRESHOLD
+    assert difference > timing.SMALLEST
+    t, _ = timing.welch(one, [value + 100 for value in two])
+    assert t > timing.THRESHOLD
