@@ -384,7 +384,7 @@ SCUMBLE_VECTOR static void narrow_codes(const int64_t *restrict codes, const uin
 {
     for (size_t i = 0; i < n; i++) {
         int64_t here = (int64_t)(codes[i] >= base) & (int64_t)(codes[i] < base + groups) & (int64_t)mask[i];
-        out[i] = (uint16_t)((codes[i] - base) | (here - 1));
+        out[i] = (uint16_t)(((uint64_t)codes[i] - (uint64_t)base) | (uint64_t)(here - 1));
     }
 }
 

@@ -72,7 +72,7 @@ def test_page_ranges_that_do_not_ascend_are_refused(pages: list[PageRange]) -> N
 
 @pytest.mark.parametrize("pages", [[(0, 7)], [(6, 1)], [(100, 1)], [(5, 2)]])
 def test_pages_that_there_are_not(pages: list[PageRange]) -> None:
-    with pytest.raises(Tampered):
+    with pytest.raises(InvalidParameter):
         _counted([Scan(0, 0, pages)])
 
 

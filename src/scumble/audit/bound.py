@@ -1,9 +1,9 @@
-"""A lower bound on epsilon: scores of many runs on two neighbouring tables come in, a number that epsilon exceeds goes out.
+"""A lower bound on epsilon: scores of many runs on two neighbouring tables come in, what epsilon is at least goes out.
 
 Scores are public as far as the mechanism's outputs are. (epsilon, delta)-DP says P1 <= e^epsilon P0 + delta for every
 event; so an event that is frequent with one table and rare with the other proves that epsilon is at least
-log((P1 - delta) / P0). The event is chosen on one half of the runs. The other half, which had no part in the choice,
-then counts it once, and exact binomial limits (Clopper and Pearson) for both counts make the bound: it is wrong with a
+log((P1 - delta) / P0). The event is chosen on a fifth of the runs. The others, which had no part in the choice, then
+count it once, and exact binomial limits (Clopper and Pearson) for both counts make the bound: it is wrong with a
 probability of at most `doubt`, whatever the mechanism and the score are.
 """
 
@@ -18,13 +18,15 @@ from numpy.typing import NDArray
 __all__ = ["Bound", "Features", "bound_of_features", "bound_of_scores", "epsilon_above", "limits"]
 
 CANDIDATES = 400  # thresholds that are tried
+CHOOSING = 5  # one run in so many helps to choose the event, and has no part in the bound
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 Features = tuple[Hashable, ...]
 
 
 @dataclass(frozen=True)
 class Bound:
-    """PUBLIC: epsilon is at least `epsilon`, but for `doubt`. The counts are those of the half that decided."""
+    """PUBLIC: epsilon is at least `epsilon`, but for `doubt`; and how often the event came with either table."""
 
     epsilon: float
     doubt: float
@@ -40,7 +42,7 @@ def limits(count: int, runs: int, doubt: float) -> tuple[float, float]:
     return float(low[0]), float(high[0])
 
 
-def _limits(counts: NDArray[np.int64], runs: int, doubt: float) -> tuple[FloatArray, FloatArray]:
+def _limits(counts: IntArray, runs: int, doubt: float) -> tuple[FloatArray, FloatArray]:
     from scipy.special import betaincinv  # slow to import
 
     low = np.where(counts > 0, betaincinv(np.maximum(counts, 1), runs - counts + 1, doubt), 0.0)
@@ -53,48 +55,42 @@ def epsilon_above(often: int, rarely: int, runs: int, delta: float, doubt: float
     return float(_epsilons(np.array([often]), np.array([rarely]), runs, delta, doubt)[0])
 
 
-def _epsilons(
-    often: NDArray[np.int64], rarely: NDArray[np.int64], runs: int, delta: float, doubt: float
-) -> FloatArray:
+def _epsilons(often: IntArray, rarely: IntArray, runs: int, delta: float, doubt: float) -> FloatArray:
+    """From the event or from its opposite, whichever shows more: the same two limits serve for both."""
     low, _ = _limits(often, runs, doubt / 2)
     _, high = _limits(rarely, runs, doubt / 2)
-    return np.log(np.maximum(np.maximum(low - delta, 0) / high, 1.0))
+    event = np.maximum(low - delta, 0) / high
+    opposite = np.maximum(1 - high - delta, 0) / (1 - low)
+    return np.log(np.maximum(np.maximum(event, opposite), 1.0))
 
 
 def bound_of_scores(without: Sequence[float], with_row: Sequence[float], delta: float, doubt: float) -> Bound:
-    """The bound from scores, which are large where the row seems to be there.
+    """The bound from any scores by which the tables may be told apart.
 
-    The threshold, and which of the two tables is the one whose tail is counted, are chosen on the first half.
+    The threshold, and which table's scores are the larger ones, are settled on the first runs.
     """
     zero, one = np.asarray(without, np.float64), np.asarray(with_row, np.float64)
-    half = min(len(zero), len(one)) // 2
-    threshold, upwards = _choose(zero[:half], one[:half], delta, doubt)
-    zero, one = zero[half : 2 * half], one[half : 2 * half]
-    if upwards:
-        often, rarely, event = one >= threshold, zero >= threshold, f"score >= {threshold:.6g}"
-    else:
-        often, rarely, event = zero <= threshold, one <= threshold, f"score <= {threshold:.6g}"
-    counts = int(often.sum()), int(rarely.sum())
-    return Bound(epsilon_above(*counts, half, delta, doubt), doubt, half, *counts, event)
+    runs = min(len(zero), len(one))
+    first = runs // CHOOSING
+    threshold, larger = _choose(zero[:first], one[:first], runs - first, delta, doubt)
+    counts = [int((scores[first:runs] >= threshold).sum()) for scores in (zero, one)]
+    epsilon = epsilon_above(counts[larger], counts[1 - larger], runs - first, delta, doubt)
+    return Bound(epsilon, doubt, runs - first, counts[larger], counts[1 - larger], f"score >= {threshold:.6g}")
 
 
-def _choose(zero: FloatArray, one: FloatArray, delta: float, doubt: float) -> tuple[float, bool]:
-    """The threshold and direction that would give the largest bound on these runs."""
+def _choose(zero: FloatArray, one: FloatArray, runs: int, delta: float, doubt: float) -> tuple[float, int]:
+    """The threshold, and the table beyond it, with the largest bound if `runs` went on as these did."""
     values = np.unique(np.concatenate([zero, one]))
     if len(values) == 0:
-        return 0.0, True
+        return 0.0, 1
     if len(values) > CANDIDATES:
         values = np.unique(values[np.linspace(0, len(values) - 1, CANDIDATES).astype(int)])
-    runs, found = len(zero), []
-    for upwards in (True, False):
-        sign = 1 if upwards else -1
-        often, rarely = (one, zero) if upwards else (zero, one)
-        counts = [runs - np.searchsorted(np.sort(sign * scores), sign * values, "left") for scores in (often, rarely)]
-        epsilons = _epsilons(counts[0], counts[1], runs, delta, doubt)
-        best = int(np.argmax(epsilons))
-        found.append((float(epsilons[best]), float(values[best]), upwards))
-    _, threshold, upwards = max(found)
-    return threshold, upwards
+    beyond = [1 - np.searchsorted(np.sort(scores), values, "left") / max(len(scores), 1) for scores in (zero, one)]
+    counts = [np.rint(share * runs).astype(np.int64) for share in beyond]
+    found = [_epsilons(counts[larger], counts[1 - larger], runs, delta, doubt) for larger in (0, 1)]
+    best = [int(np.argmax(epsilons)) for epsilons in found]
+    larger = int(found[1][best[1]] >= found[0][best[0]])
+    return float(values[best[larger]]), larger
 
 
 def bound_of_features(without: Sequence[Features], with_row: Sequence[Features], delta: float, doubt: float) -> Bound:
@@ -102,7 +98,7 @@ def bound_of_features(without: Sequence[Features], with_row: Sequence[Features],
 
     The score is that of a naive Bayes classifier. It may be a poor one: then the bound is low, but never wrong.
     """
-    taught = min(len(without), len(with_row)) // 5
+    taught = min(len(without), len(with_row)) // CHOOSING
     weights = _learn(without[:taught], with_row[:taught])
     scores = [[_score(weights, features) for features in runs[taught:]] for runs in (without, with_row)]
     return bound_of_scores(scores[0], scores[1], delta, doubt)

@@ -7,11 +7,11 @@ depend on earlier ones (cells after a scout, the slack after the segments) are j
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from math import exp, inf, log, log1p
+from math import exp, inf, log1p
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,6 +27,7 @@ __all__ = ["BoundLaw", "GaussianLaw", "LaplaceLaw", "Reading", "Tap", "replaced"
 
 CERTAIN = 1000.0  # a log-likelihood ratio where one of the tables cannot have led to the output at all
 IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
 Build = Callable[[IntArray], object]
 
 
@@ -102,9 +103,13 @@ class Reading:
 
 
 class Tap:
-    """Listens to every release while it is in place: use it in a `with`. One at a time, and one thread."""
+    """Listens to every release while it is installed. One at a time, and in one thread.
 
-    def __init__(self) -> None:
+    With `fixed`, no release depends on an earlier one: then one replay is enough for all runs.
+    """
+
+    def __init__(self, *, fixed: bool = False) -> None:
+        self._fixed, self._known = fixed, dict[int, list[tuple[Law, IntArray]]]()
         self._readings: list[Reading] = []
         self._forced: list[IntArray] | None = None
         self._within = False
@@ -113,26 +118,36 @@ class Tap:
     def installed(self) -> Iterator["Tap"]:
         """Listen, until the end of the block, to the noise as it is now: planted defects included."""
         vector, gradient = noise._add_from_stream, training.noisy_gradient
-        bounds = [(module, module.release_bound) for module in (dp_plr, trained, loading)]  # type: ignore[attr-defined]
-        with replaced(noise, "_add_from_stream", lambda *given: self._vector(vector, *given)):
-            with replaced(training, "noisy_gradient", lambda *given: self._gradient(gradient, *given)):
-                for module, bound in bounds:
-                    module.release_bound = self._listening(bound)  # type: ignore[attr-defined]
-                try:
-                    yield self
-                finally:
-                    for module, bound in bounds:
-                        module.release_bound = bound  # type: ignore[attr-defined]
+        with ExitStack() as stack:
+            enter = stack.enter_context
+            enter(replaced(noise, "_add_from_stream", lambda *given: self._vector(vector, *given)))
+            enter(replaced(training, "noisy_gradient", lambda *given: self._gradient(gradient, *given)))
+            for module in (dp_plr, trained, loading):
+                enter(replaced(module, "release_bound", self._listening(module.release_bound)))
+            yield self
 
     def ratio(self, build: Build, tables: tuple[IntArray, IntArray], which: int) -> tuple[float, object]:
         """Run a build on one of two tables: log P(output | second) - log P(output | first), and the output."""
         here, output = self._run(build, tables[which], None)
-        there, _ = self._run(build, tables[1 - which], [reading.released for reading in here])
-        first, second = (here, there) if which == 0 else (there, here)
+        there = self._replayed(build, tables[1 - which], which, here)
         sign = 1 if which else -1
-        if len(first) != len(second):
+        if len(here) != len(there):
             return sign * CERTAIN, output
-        return float(np.clip(_total(second) - _total(first), -CERTAIN, CERTAIN)), output
+        total = sum(
+            reading.law.log_chance(reading.secret, reading.released) - law.log_chance(secret, reading.released)
+            for reading, (law, secret) in zip(here, there, strict=True)
+        )
+        return sign * min(max(total, -CERTAIN), CERTAIN), output
+
+    def _replayed(self, build: Build, table: IntArray, which: int, here: list[Reading]) -> list[tuple[Law, IntArray]]:
+        """The laws and true values with the other table. If they are fixed, one replay is enough."""
+        if which in self._known:
+            return self._known[which]
+        there, _ = self._run(build, table, [reading.released for reading in here])
+        found = [(reading.law, reading.secret) for reading in there]
+        if self._fixed:
+            self._known[which] = found
+        return found
 
     def _run(self, build: Build, table: IntArray, forced: list[IntArray] | None) -> tuple[list[Reading], object]:
         self._readings, self._forced = [], forced
@@ -186,7 +201,7 @@ class Tap:
         law = GaussianLaw(recipe.multiplier**2 * max(gradient.squared_sensitivity, 1))
 
         def draw() -> IntArray:
-            noisy = original(examples, scale_rows, response, recipe)
+            noisy: FloatArray = original(examples, scale_rows, response, recipe)
             return np.rint(noisy / unit).astype(np.int64)
 
         return self._take(law, gradient.total, draw).astype(np.float64) * unit
@@ -195,10 +210,6 @@ class Tap:
 class _Impossible:
     def log_chance(self, secret: IntArray, released: IntArray) -> float:
         return -inf
-
-
-def _total(readings: list[Reading]) -> float:
-    return max(-1e9, sum(reading.law.log_chance(reading.secret, reading.released) for reading in readings))
 
 
 @contextmanager

@@ -12,9 +12,12 @@ from typing import Any, Literal, NamedTuple, Self
 from scumble.boundary.predicate import Predicate
 from scumble.boundary.predicate import from_json as predicate_from_json
 from scumble.boundary.predicate import to_json as predicate_to_json
+from scumble.errors import InvalidParameter
 from scumble.schema import Kind, Schema
 
-__all__ = ["Aggregate", "Aggregates", "Expression", "Function", "Part", "PartKind", "Plan", "RowColumns"]
+__all__ = ["MAX_GROUPS", "Aggregate", "Aggregates", "Expression", "Function", "Part", "PartKind", "Plan", "RowColumns"]
+
+MAX_GROUPS = 4096
 
 Function = Literal["count", "sum", "squares", "min", "max"]
 """What the enclave accumulates. AVG is a sum; VARIANCE and STDDEV are squares."""
@@ -95,9 +98,12 @@ class Aggregates:
         return frozenset(self.group_by).union(*(aggregate.columns for aggregate in self.aggregates))
 
     def group_sizes(self, schema: Schema) -> tuple[int, ...]:
-        """How many codes each group column has, that of null included."""
+        """How many codes each group column has, that of null included; refused if they make more than MAX_GROUPS."""
         columns = [schema.columns[place] for place in self.group_by]
-        return tuple((len(column.type.categories) or 2) + column.nullable for column in columns)
+        sizes = tuple((len(column.type.categories) or 2) + column.nullable for column in columns)
+        if prod(sizes) > MAX_GROUPS:
+            raise InvalidParameter("there are too many groups", hint=f"at most {MAX_GROUPS}, of all columns together")
+        return sizes
 
     def layout(self, schema: Schema) -> tuple[list[tuple[Part, ...]], int]:
         """The parts of each aggregate, and how many words the answer has."""

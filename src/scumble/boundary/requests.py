@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scumble.errors import InvalidParameter
+
 __all__ = ["EXECUTE", "JSON", "ROWS", "Execution", "PageRange", "Scan", "pack_execution", "unpack_execution"]
 
 JSON, EXECUTE, ROWS = b"J", b"X", b"R"
@@ -54,6 +56,8 @@ def unpack_execution(data: memoryview) -> Execution:
     for _ in range(count):
         run, predicate, ranges = words[at], words[at + 1], words[at + 2]
         end = at + 3 + 2 * ranges
+        if ranges < 0 or end > len(words):
+            raise InvalidParameter("the execution is cut short", hint="send all of it")
         pages = words[at + 3 : end].tolist()
         scans.append(Scan(run, predicate, tuple(zip(pages[::2], pages[1::2], strict=True))))
         at = end

@@ -14,6 +14,7 @@ import typer
 from scumble import __version__
 from scumble.cli import index, ledger
 from scumble.cli.attack import attack
+from scumble.cli.audit import audit
 from scumble.cli.check import check
 from scumble.cli.drop import drop
 from scumble.cli.init import init
@@ -35,7 +36,7 @@ app = typer.Typer(
 _PANELS: dict[str, list[Callable[..., None]]] = {
     "The database": [init, load, query, explain, shell, tables],
     "Its care": [check, drop, rekey, passphrase],
-    "Its privacy": [transcript, attack],
+    "Its privacy": [transcript, attack, audit],
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:

@@ -135,7 +135,12 @@ def decimal_part(part: str, value: object) -> Decimal:
         raise DomainPartError(part, f"{name} is not a decimal number", hint="pass Decimal, text or int, not a float")
     if isinstance(value, str) and NUMBER.fullmatch(value) is None:
         raise DomainPartError(part, f"{name} is not a decimal number", hint="write it like 12.50")
-    number = Decimal(value)
+    try:
+        number = Decimal(value)
+    except ArithmeticError:  # an exponent beyond any
+        raise DomainPartError(
+            part, f"{name} has too many digits", hint=f"use at most {_MAX_DIGITS} on either side"
+        ) from None
     if not number.is_finite():
         raise DomainPartError(part, f"{name} is not finite", hint="write it like 12.50")
     exponent = number.as_tuple().exponent

@@ -41,6 +41,8 @@ class Prepared:
 
 def execute(prepared: Prepared, execution: Execution, reader: Reader) -> bytes:
     """Answer one execution of a plan."""
+    for scan in execution.scans:
+        _check_pages(scan.pages, prepared.table.runs[scan.run].pages)
     batches = _batches(prepared, execution, reader)
     if prepared.accumulation is None:
         return _blanked_rows(prepared, execution, batches)
@@ -59,14 +61,18 @@ def _batches(prepared: Prepared, execution: Execution, reader: Reader) -> Iterat
             yield Batch(pages_of_run, first, count, predicate, execution.bounds, real_rows)
 
 
-def _pieces(pages: Sequence[PageRange], most: int) -> Iterator[PageRange]:
+def _check_pages(pages: Sequence[PageRange], most: int) -> None:
     end = 0
     for first, count in pages:
-        if first < end or count < 0:
-            raise InvalidParameter("page ranges must ascend: a row would be counted twice")
+        if not end <= first <= first + count <= most:
+            raise InvalidParameter("page ranges must ascend within the run", hint="a row would be counted twice")
         end = first + count
-        for at in range(first, end, most):
-            yield at, min(most, end - at)
+
+
+def _pieces(pages: Sequence[PageRange], most: int) -> Iterator[PageRange]:
+    for first, count in pages:
+        for at in range(first, first + count, most):
+            yield at, min(most, first + count - at)
 
 
 def _blanked_rows(prepared: Prepared, execution: Execution, batches: Iterator[Batch]) -> bytes:

@@ -178,9 +178,7 @@ class Work:
         self._storage.drop_scratch()
         table = replace(load.table, runs=(*load.table.runs, *runs))
         others = tuple(other for other in manifest.catalog.tables if other.id != table.id)
-        return self._commit(
-            self._next((*others, table)), manifest.real_rows | {run.id: real_rows for run in runs}
-        )
+        return self._commit(self._next((*others, table)), manifest.real_rows | {run.id: real_rows for run in runs})
 
     def _abandon(self) -> Answer:
         """Forget the rows that have come."""

@@ -76,6 +76,7 @@ class _CsvFile:
 
         try:
             found = self._reader(self._path, told).schema
+            found.names  # noqa: B018  decodes them
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             refusal = self._explained(error)
         else:

@@ -19,7 +19,7 @@ from scumble.privacy.composition import row_delta
 
 __all__ = ["IndexSpec"]
 
-_OPTION = re.compile(r"\s+(epsilon|beta|rows_per_user|max_bytes|slack)=(\S+)\s*$")
+_OPTION = re.compile(r"(?<!\s)\s+(epsilon|beta|rows_per_user|max_bytes|slack)=(\S+)\s*$")
 _FORM = 'write it like "amount decimal:0:100000:0.01 epsilon=0.5"'
 
 

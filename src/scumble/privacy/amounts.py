@@ -64,7 +64,10 @@ def _from_text(text: str, name: str) -> Fraction:
     if len(text) > 2 * _MOST_DIGITS:
         raise _too_long(name)
     if _DECIMAL.fullmatch(text):
-        return _from_decimal(Decimal(text), name)
+        try:
+            return _from_decimal(Decimal(text), name)
+        except ArithmeticError:  # an exponent beyond any
+            raise _too_long(name) from None
     if _RATIO.fullmatch(text):
         numerator, denominator = text.split("/")
         if int(denominator) != 0:

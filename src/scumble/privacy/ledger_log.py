@@ -362,6 +362,8 @@ def _altered(path: Path | None) -> Corrupt:
 def _in_our_words(path: Path | None) -> Iterator[None]:
     try:
         yield
+    except UnicodeDecodeError:
+        raise _altered(path) from None
     except sqlite3.Error as error:
         raise _explain(error, path) from error
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from scumble.boundary.plan import Aggregate, Aggregates, Expression, Function
+from scumble.boundary.plan import MAX_GROUPS, Aggregate, Aggregates, Expression, Function
 from scumble.schema import Kind
 from scumble.sql.arithmetic import arithmetic
 from scumble.sql.clauses import clause_spans
@@ -25,7 +25,6 @@ from scumble.sql.source import Span, edited
 
 __all__ = ["aggregate_query"]
 
-MAX_GROUPS = 4096
 NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT)
 FUNCTIONS: dict[type[exp.Expr], OutputFunction] = {
     exp.Count: "count", exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max",

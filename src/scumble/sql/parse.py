@@ -174,6 +174,8 @@ def _named_parameters(text: str, tokens: list[Token]) -> tuple[list[Token], tupl
         elif marks and adjacent and following and (token.text == "$" or after not in ENDS_AN_EXPRESSION):
             word, stop, skip = following.text, following.end, True
             if word.isdigit():
+                if not word.isascii() or len(word) > 5 or not int(word):
+                    raise bad(text, "there is no such parameter", Span(token.start, stop + 1), hint="they begin at $1")
                 name, key, style = f"p{word}", int(word) - 1, "$1"
             else:
                 name, key, style = word, word, "$name"

@@ -1,0 +1,90 @@
+"""What an audit is of: a mechanism, what it claims, and how to run it on either of two neighbouring tables.
+
+The tables are made up and public; so is all that is observed of them here. An observation has one entry for each
+statistic: a score, large where the row seems to be there, or features of which the score is yet to be learned.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scumble.audit.bound import Features
+from scumble.audit.tap import Build, Tap
+
+__all__ = ["INDEX", "LIKELIHOOD", "Observation", "Observe", "Subject", "tapped", "watched"]
+
+LIKELIHOOD = "likelihood of the noisy values"
+INDEX = "the index alone"
+IntArray = NDArray[np.int64]
+Observation = Mapping[str, float | Features]
+Observe = Callable[[int], Observation]
+Tables = tuple[IntArray, IntArray]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """PUBLIC: a mechanism that claims (epsilon, delta) for one row. `opened` yields what runs it on table 0 or 1."""
+
+    name: str
+    about: str
+    epsilon: Fraction
+    delta: Fraction
+    opened: Callable[[], AbstractContextManager[Observe]]
+    least_runs: int = 1000
+
+
+def tapped(
+    name: str,
+    about: str,
+    epsilon: Fraction,
+    tables: Tables,
+    build: Build,
+    features: Callable[[object], Features] | None = None,
+    *,
+    delta: Fraction = Fraction(0),
+    fixed: bool = False,
+    setting: Callable[[], AbstractContextManager[None]] | None = None,
+) -> Subject:
+    """A mechanism whose noisy values are listened to; and, given `features`, also judged by its output alone.
+
+    `fixed` says that no release depends on an earlier one.
+    """
+
+    @contextmanager
+    def opened() -> Iterator[Observe]:
+        with Tap(fixed=fixed).installed() as tap, setting() if setting else _nothing():
+
+            def observe(which: int) -> Observation:
+                ratio, output = tap.ratio(build, tables, which)
+                return {LIKELIHOOD: ratio} if features is None else {LIKELIHOOD: ratio, INDEX: features(output)}
+
+            yield observe
+
+    return Subject(name, about, epsilon, delta, opened)
+
+
+def watched(
+    name: str,
+    about: str,
+    epsilon: Fraction,
+    statistic: str,
+    observe: Callable[[int], float | Features],
+    *,
+    delta: Fraction = Fraction(0),
+) -> Subject:
+    """A mechanism that is judged by its output alone."""
+
+    @contextmanager
+    def opened() -> Iterator[Observe]:
+        yield lambda which: {statistic: observe(which)}
+
+    return Subject(name, about, epsilon, delta, opened)
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield

@@ -1,0 +1,113 @@
+"""Every mechanism against its claim, and every planted defect against the audit.
+
+A sound mechanism is found at fault with probability 1e-6 at most in each test. Runs are few here: enough to catch each
+defect but for 1e-6; the slow tests, and `scumble audit`, take more and come closer to the claim.
+"""
+
+from fractions import Fraction
+from typing import cast
+
+import pytest
+from verify.planted_epsilon import DEFECTS
+
+from scumble.audit import NAMES, Subject, audit, subject
+from scumble.audit.mechanisms import paper_tree, wide
+from scumble.audit.subject import LIKELIHOOD
+from scumble.errors import InvalidParameter
+
+ONE = Fraction(1)
+RUNS = {"database": 25, "fmi": 100, "dp-rmi": 100, "adaptive-tree": 400}
+CLOSE = {"paper-tree": 0.5, "slack": 0.5, "capacity": 0.5, "crypt-epsilon": 0.5}
+PLANTED_RUNS = {"noise used twice": 600, "exact largest error": 600, "capacity without noise": 600}
+PURE = [
+    "paper-tree",
+    "wide-tree",
+    "adaptive-tree",
+    "dp-plr",
+    "dp-plr-paper",
+    "dp-plr-published",
+    "crypt-epsilon",
+    "dp-bplus-tree",
+]
+PLANTED = [(defect, name) for defect, (_, names) in DEFECTS.items() for name in names]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_claim_is_refuted(name: str) -> None:
+    finding = audit(subject(name, ONE), runs=RUNS.get(name, 4000 if name in CLOSE else 800))
+    assert not finding.refuted
+    assert finding.ratio >= CLOSE.get(name, 0)
+
+
+@pytest.mark.parametrize(("defect", "name"), PLANTED)
+def test_planted_defects_are_caught(defect: str, name: str) -> None:
+    with DEFECTS[defect][0]():
+        finding = audit(subject(name, ONE), runs=PLANTED_RUNS.get(defect, 2500) if name != "database" else 100)
+    assert finding.refuted
+
+
+def test_planted_defects_are_gone_afterwards() -> None:
+    for defect, names in DEFECTS.values():
+        with defect():
+            pass
+        assert not audit(subject(names[0], ONE), runs=1000).refuted
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 4), Fraction(3)])
+def test_other_epsilons(epsilon: Fraction) -> None:
+    finding = audit(subject("slack", epsilon), runs=4000)
+    assert not finding.refuted
+    with DEFECTS["half the noise"][0]():
+        assert audit(subject("slack", epsilon), runs=8000).refuted
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_no_single_output_tells_more_than_epsilon(name: str) -> None:
+    """What is pure has no rare exceptions: the likelihood ratio of every output there is lies within epsilon."""
+    mechanism = subject(name, ONE)
+    assert max(largest_ratios(mechanism)) <= 1 + 1e-9
+
+
+def test_a_level_short_would_be_noticed_in_single_outputs() -> None:
+    with DEFECTS["a level short"][0]():
+        assert max(largest_ratios(subject("paper-tree", ONE))) > 1.9
+
+
+def largest_ratios(mechanism: Subject) -> list[float]:
+    with mechanism.opened() as observe:
+        return [abs(cast(float, observe(run % 2)[LIKELIHOOD])) for run in range(60)]
+
+
+def test_runs_are_settled_by_time() -> None:
+    finding = audit(subject("slack", ONE), seconds=0.01)
+    assert finding.runs == finding.subject.least_runs
+    assert audit(subject("slack", ONE), runs=20).bound.epsilon < 1
+
+
+def test_unknown_mechanisms_are_refused() -> None:
+    with pytest.raises(InvalidParameter):
+        subject("exact", ONE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mechanism", "runs"),
+    [
+        (paper_tree(ONE), 50_000),
+        (paper_tree(ONE, 4), 150_000),
+        (wide(ONE), 50_000),
+        (subject("crypt-epsilon", ONE), 50_000),
+        (subject("dp-bplus-tree", ONE), 50_000),
+        (subject("dp-plr", ONE), 50_000),
+    ],
+)
+def test_likelihoods_come_close_to_the_claim(mechanism: Subject, runs: int) -> None:
+    finding = audit(mechanism, runs=runs)
+    assert finding.statistic == LIKELIHOOD
+    assert 0.8 < finding.ratio < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_no_claim_is_refuted_by_many_runs(name: str) -> None:
+    assert not audit(subject(name, ONE), seconds=30).refuted

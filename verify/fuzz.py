@@ -1,0 +1,258 @@
+"""Fuzzing: every reader of bytes or text is fed what coverage leads to, for a fixed time, in a process of its own.
+
+    python -m verify.fuzz [TARGET ...] [--seconds 10]
+
+Targets come in (fuzz_targets.py), findings go out: inputs that end in an exception outside ScumbleError's tree, a hang,
+or a dead process. Each is kept in verify/corpus/TARGET/ under the start of its SHA-256, and `make test` replays it from
+then on. One finding does not end a run: further inputs that fail at the same line are passed over.
+"""
+
+import argparse
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from verify.row import Row
+
+if TYPE_CHECKING:
+    from verify.fuzz_targets import Ready
+
+__all__ = ["CORPUS", "Hang", "Outcome", "fuzz", "kept", "limited", "rows"]
+
+CORPUS = Path(__file__).parent / "corpus"
+HANG_SECONDS = 5  # of the processor's time, for one input
+DEAD_SECONDS = 30  # by the clock: what Python cannot interrupt
+MOST_BYTES = 1 << 15
+MOST_MEBIBYTES = 3072
+AT_ONCE = 2
+HUNG = 77
+LEAST_SECONDS = 3  # however long it takes to set a target up
+HINT = "atheris is missing: pip install atheris"
+
+
+class Hang(BaseException):
+    """An input took too long. No Exception: nobody on the way may take it for a refusal."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of fuzzing one target: inputs tried, edges and features reached, and findings by where they failed."""
+
+    name: str
+    inputs: int
+    edges: int
+    findings: dict[str, bytes]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.inputs:,} inputs, {self.edges:,} edges, {len(self.findings)} findings"
+
+
+def rows(seconds: float) -> Iterator[Row]:
+    """Fuzz every target, and the planted ones, within about so many seconds altogether."""
+    claim = "whatever bytes or text come in: an answer or a ScumbleError, no crash, no hang"
+    check = "atheris, coverage-guided, each target in its own process"
+    planted = {"planted-length": "trusted length", "planted-loop": "endless loop", "planted-crash": "dead process"}
+    if importlib.util.find_spec("atheris") is None:
+        yield Row(claim, check, HINT, holds=False)
+        return
+    names = target_names()
+    each = seconds * AT_ONCE / (len(names) + len(planted))
+    outcomes = {outcome.name: outcome for outcome in fuzz_all([*planted, *names], each)}
+    for name in names:
+        for where in keep(outcomes[name]):
+            print(f"{name}: {where}", file=sys.stderr)
+    inputs, edges = (sum(getattr(outcomes[name], part) for name in names) for part in ("inputs", "edges"))
+    findings = sum(len(outcomes[name].findings) for name in names)
+    ran = all(outcomes[name].inputs for name in names)
+    yield Row(
+        claim,
+        check,
+        f"{len(names)} targets, {inputs:,} inputs, {edges:,} edges, {findings} findings",
+        ran and not findings,
+        tuple(planted.values()),
+        tuple(what for name, what in planted.items() if outcomes[name].findings),
+    )
+
+
+def target_names() -> list[str]:
+    """The targets, without setting any up."""
+    from verify.fuzz_targets import TARGETS
+
+    return list(TARGETS)
+
+
+def fuzz_all(names: Sequence[str], seconds: float) -> list[Outcome]:
+    """Fuzz some targets, two at a time."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(lambda name: fuzz(name, seconds), names))
+
+
+def fuzz(name: str, seconds: float) -> Outcome:
+    """Fuzz one target in a process of its own."""
+    memory = Path("/dev/shm")  # noqa: S108
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
+        home = Path(folder)
+        for part in ("found", "died", "start", "work"):
+            (home / part).mkdir()
+        for place, data in enumerate(kept(name)):
+            (home / "start" / f"kept-{place}").write_bytes(data)
+        command = [sys.executable, "-m", "verify.fuzz", "--child", folder, name, "--seconds", str(seconds)]
+        try:
+            ended = subprocess.run(
+                command, check=False, capture_output=True, timeout=seconds + 4 * DEAD_SECONDS, cwd=CORPUS.parents[1]
+            )
+            log, code = ended.stderr.decode(errors="replace"), ended.returncode
+        except subprocess.TimeoutExpired as error:
+            log, code = (error.stderr or b"").decode(errors="replace"), -signal.SIGKILL
+        findings = {
+            path.with_suffix(".where").read_text(): path.read_bytes() for path in (home / "found").glob("*.input")
+        }
+        for path in (home / "died").iterdir():  # what libFuzzer itself wrote: the process is dead
+            findings[f"{path.name.partition('-')[0]}: the process ended"] = path.read_bytes()
+        if code and not findings:
+            findings[f"exit code {code} without an input: {log[-2000:]}"] = b""
+        return Outcome(name, *_statistics(log), findings)
+
+
+def kept(name: str) -> list[bytes]:
+    """The inputs that failed once, or that are kept for another reason."""
+    return [path.read_bytes() for path in sorted((CORPUS / name).glob("*")) if path.is_file()]
+
+
+def keep(outcome: Outcome) -> list[str]:
+    """Put the findings of a target into the corpus; where each failed, and what it is called."""
+    told = []
+    for where, data in outcome.findings.items():
+        if outcome.name.startswith("planted"):
+            told.append(where)
+            continue
+        path = CORPUS / outcome.name / sha256(data).hexdigest()[:16]
+        if data:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        told.append(f"{where} ({path.name})")
+    return told
+
+
+def _statistics(log: str) -> tuple[int, int]:
+    units = [int(number) for number in re.findall(r"(?:stat::number_of_executed_units: |^#)(\d+)", log, re.MULTILINE)]
+    edges = [int(number) for number in re.findall(r"\bcov: (\d+)", log)]
+    return max(units, default=0), max(edges, default=0)
+
+
+# --- in the child ----------------------------------------------------------------------------------
+
+
+def limited(ready: "Ready", data: bytes, seconds: float = HANG_SECONDS) -> None:
+    """Call a target; raise Hang if it takes more than so much of the processor's time."""
+    from verify.fuzz_targets import holds
+
+    def stop(*_: object) -> None:
+        raise Hang
+
+    before = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, 0.5)  # again and again: a finaliser may swallow the first
+    try:
+        holds(ready.run, data)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def _where(error: BaseException) -> str:
+    """The kind of an error and the place in our own code that it came from: what makes two findings the same one."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if "/scumble/" in frame.filename] or frames
+    if isinstance(error, Hang | RecursionError | MemoryError):
+        ours = [frame for frame in ours if "/scumble/" in frame.filename][:3] or ours
+    last = ours[-1]
+    return f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
+
+
+def _child(folder: Path, name: str, seconds: float) -> None:
+    begun = time.monotonic()
+    import atheris
+
+    with atheris.instrument_imports(include=["scumble", "verify.fuzz_targets"]):
+        from verify import fuzz_targets
+    ready = {**fuzz_targets.TARGETS, **fuzz_targets.PLANTED}[name](folder / "work")
+    for place, seed in enumerate(ready.seeds):
+        (folder / "start" / f"seed-{place}").write_bytes(seed)
+    seen: set[str] = set()
+
+    def test(data: bytes) -> None:
+        try:
+            limited(ready, data)
+        except (Exception, Hang) as error:
+            where = _where(error)
+            if where not in seen:
+                seen.add(where)
+                place = folder / "found" / str(len(seen))
+                place.with_suffix(".input").write_bytes(data)
+                place.with_suffix(".where").write_text(where)
+            if isinstance(error, Hang):
+                sys.stderr.flush()
+                os._exit(HUNG)  # each further one would take as long
+
+    def mutate(data: bytes, most: int, seed: int) -> bytes:
+        rng = Random(seed)
+        if ready.mutate is None or rng.random() < 0.4:
+            changed: bytes = atheris.Mutate(data, most)
+            return changed
+        for _ in range(rng.choice([1, 1, 2, 4])):
+            data = ready.mutate(data, rng)
+        return data[:most]
+
+    options = {
+        "max_total_time": max(LEAST_SECONDS, round(seconds - (time.monotonic() - begun))),
+        "timeout": DEAD_SECONDS,
+        "max_len": MOST_BYTES,
+        "len_control": 0,
+        "report_slow_units": 10 * DEAD_SECONDS,
+        "rss_limit_mb": MOST_MEBIBYTES,
+        "print_final_stats": 1,
+        "artifact_prefix": f"{folder / 'died'}/",
+    }
+    arguments = [name, *(f"-{option}={value}" for option, value in options.items()), str(folder / "start")]
+    custom: dict[str, Any] = {} if ready.mutate is None else {"custom_mutator": mutate}
+    atheris.Setup(arguments, test, **custom)
+    atheris.Fuzz()
+
+
+def main() -> int:
+    """Fuzz the targets that are named, or all; 1 if there is a finding."""
+    parser = argparse.ArgumentParser(description="Fuzz the readers of files, requests and text.")
+    parser.add_argument("targets", nargs="*")
+    parser.add_argument("--seconds", type=float, default=10, help="for each target")
+    parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.child:
+        _child(given.child, given.targets[0], given.seconds)
+        return 0
+    if importlib.util.find_spec("atheris") is None:
+        print(HINT)
+        return 2
+    found = 0
+    for outcome in fuzz_all(given.targets or target_names(), given.seconds):
+        print(outcome)
+        for where in keep(outcome):
+            print(f"    {where}")
+            found += 1
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Planted defects of the noise, each for the length of a `with`: an audit that misses one of them is worth nothing."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scumble.audit.tap import replaced
+from scumble.index.comparators.dp_bplus_tree import RoutingTree
+from scumble.privacy import coverage, noise
+from scumble.privacy.tree import BinaryTree, WideTree
+
+__all__ = ["DEFECTS", "Defect", "a_level_short", "exact_bounds", "half_the_noise", "noise_reused"]
+
+IntArray = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+
+@contextmanager
+def half_the_noise() -> Iterator[None]:
+    """Every scale is halved on its way to the sampler."""
+    sampler = noise._add_from_stream
+
+    def halved(values: IntArray, scale: Fraction, words: Any) -> None:
+        sampler(values, scale / 2, words)
+
+    with replaced(noise, "_add_from_stream", halved):
+        yield
+
+
+@contextmanager
+def a_level_short() -> Iterator[None]:
+    """The noise of each tree is made for one level less than it releases: the paper's log2 N."""
+
+    def short(tree: BinaryTree | RoutingTree) -> Fraction:
+        return max(tree.levels - 1, 1) / tree.epsilon
+
+    def shorts(tree: WideTree) -> tuple[Fraction, ...]:
+        return tuple(Fraction(max(tree.levels - 1, 1), tree.levels) / epsilon for epsilon in tree.epsilons)
+
+    with (
+        replaced(BinaryTree, "scale", property(short)),
+        replaced(RoutingTree, "scale", property(short)),
+        replaced(WideTree, "scales", property(shorts)),
+    ):
+        yield
+
+
+@contextmanager
+def noise_reused() -> Iterator[None]:
+    """Every second build draws its noise from the key stream of the one before."""
+    fresh = noise._key_stream
+    spent: list[Words] = []
+    calls = 0
+
+    def stream() -> Callable[[int], Words]:
+        nonlocal calls
+        calls += 1
+        if calls % 2 == 0:
+            again = iter(list(spent))
+            return lambda count: next(again).copy()
+        spent.clear()
+        words = fresh()
+
+        def first(count: int) -> Words:
+            spent.append(words(count).copy())
+            return spent[-1].copy()
+
+        return first
+
+    with replaced(noise, "_key_stream", stream):
+        yield
+
+
+@contextmanager
+def exact_bounds() -> Iterator[None]:
+    """The largest error, and the number of rows, are released with their shift but without their noise."""
+    with replaced(coverage, "discrete_laplace", lambda scale, count: np.zeros(count, np.int64)):
+        yield
+
+
+HALVED = ("paper-tree", "wide-tree", "adaptive-tree", "dp-plr", "crypt-epsilon", "special", "slack")
+Defect = Callable[[], AbstractContextManager[None]]
+DEFECTS: dict[str, tuple[Defect, tuple[str, ...]]] = {
+    "half the noise": (half_the_noise, HALVED),
+    "a level short": (a_level_short, ("paper-tree", "wide-tree", "dp-bplus-tree")),
+    "noise used twice": (noise_reused, ("two-batches",)),
+    "exact largest error": (exact_bounds, ("dp-plr", "slack", "dp-plr-lossless")),
+    "capacity without noise": (exact_bounds, ("capacity", "database")),
+}
+"""Each defect, and the mechanisms in which an audit has to notice it."""
