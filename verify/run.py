@@ -26,10 +26,10 @@ CHECKS = {
     "obliviousness": 180,
     "python_side": 180,
     "timing": 60,
-    "audit": 240,
+    "audit": 150,
     "attacks": 120,
-    "fuzz": 90,
-    "sanitizers": 60,
+    "fuzz": 100,
+    "sanitizers": 20,
     "soak": 60,
 }
 OUTPUT = Path("verify-output")

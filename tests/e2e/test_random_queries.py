@@ -58,7 +58,7 @@ def test_few_other_databases(folders: "itertools.chain[Path]", seed: int) -> Non
 
 
 @pytest.mark.slow
-@settings(SHARED, max_examples=250)
+@settings(SHARED, max_examples=40)
 @given(seed=SEEDS)
 def test_many_databases(folders: "itertools.chain[Path]", seed: int) -> None:
     assert "\n".join(wrong_answers(next(folders), seed, 4 * QUERIES)) == ""
