@@ -32,6 +32,8 @@ CHECKS = {
     "sanitizers": 20,
     "soak": 60,
 }
+# What these find is partly a matter of luck: a new input, a noisy machine. `--lenient` tells it without failing.
+LUCK = ("timing", "fuzz", "soak")
 OUTPUT = Path("verify-output")
 # Beyond Python, gcc and make: the program, and Debian's package that has it.
 NEEDED = {"valgrind": "valgrind", "clang": "clang", "objdump": "binutils"}
@@ -43,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m verify.run", description=__doc__)
     parser.add_argument("--only", metavar="NAMES", help=f"some of {','.join(CHECKS)}")
     parser.add_argument("--seconds-scale", metavar="X", type=float, default=1.0, help="times each check's seconds")
+    parser.add_argument("--lenient", action="store_true", help=f"let {', '.join(LUCK)} report, but not decide")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     parser.add_argument("--out", metavar="FOLDER", type=Path, default=OUTPUT, help="where verify.json goes")
     options = parser.parse_args(arguments)
@@ -63,9 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.out.mkdir(exist_ok=True)
     (options.out / "verify.json").write_text(json.dumps(report, indent=1) + "\n")
     sys.stdout.write(json.dumps(report) + "\n" if options.json else table(row for _, row in found) + "\n")
-    bad = sum(not row.ok for _, row in found)
+    bad = sum(not row.ok for name, row in found if not (options.lenient and name in LUCK))
     minutes = sum(seconds.values()) / 60
-    _say(f"{len(found) - bad} of {len(found)} rows hold, after {minutes:.1f} minutes")
+    _say(f"{sum(row.ok for _, row in found)} of {len(found)} rows hold, after {minutes:.1f} minutes")
     return 1 if bad or not found else 0
 
 
