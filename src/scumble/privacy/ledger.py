@@ -16,28 +16,19 @@ from fractions import Fraction
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from scumble.errors import BudgetError, BudgetUsed, Corrupt, InvalidParameter, Overdraft
-from scumble.privacy.amounts import Exact, exact, show
+from scumble.privacy.amounts import Exact, show
 from scumble.privacy.composition import Charge, Partition, room, row_delta, total
 from scumble.privacy.ledger_log import LedgerLog, Record, create, is_there
+from scumble.privacy.spend import Spend, check_terms, positive, probability
 from scumble.privacy.statement import Entry, State, as_html, as_table, as_text
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = ["Budget", "Entry", "Ledger", "Spend", "State"]
-
-
-class Spend(NamedTuple):
-    """What one release shall cost, as `Ledger.spend` takes it."""
-
-    epsilon: Exact
-    label: str
-    delta: Exact = 0
-    rows_per_user: int = 1
-    partition: Partition | None = None
 
 
 class Budget:
@@ -108,7 +99,7 @@ class Ledger:
     """
 
     def __init__(self, limit: Exact, *, delta_limit: Exact = 0) -> None:
-        epsilon, delta = _positive(limit, "limit"), _probability(delta_limit, "delta_limit")
+        epsilon, delta = positive(limit, "limit"), probability(delta_limit, "delta_limit")
         self._attach(None, 0)
         self._log.begin(epsilon, delta)
         self._log.catch_up()
@@ -128,8 +119,8 @@ class Ledger:
         Several processes may have it open; one that has to wait longer than `busy_seconds` gets LedgerBusy.
         The file has to be on a local disk: locks on network file systems are not reliable.
         """
-        epsilon = None if limit is None else _positive(limit, "limit")
-        delta = None if delta_limit is None else _probability(delta_limit, "delta_limit")
+        epsilon = None if limit is None else positive(limit, "limit")
+        delta = None if delta_limit is None else probability(delta_limit, "delta_limit")
         if not math.isfinite(busy_seconds) or not 0 <= busy_seconds <= 1e6:
             raise InvalidParameter("busy_seconds must be between 0 and 1e6", hint="5 is usual")
         file = Path(path).absolute()
@@ -180,9 +171,9 @@ class Ledger:
 
     def spend_all(self, spends: Sequence[Spend]) -> tuple[Budget, ...]:
         """Charge several releases at once: all of them, or, with Overdraft, none."""
-        asked = [(_positive(spend.epsilon, "epsilon"), _probability(spend.delta, "delta"), spend) for spend in spends]
+        asked = [(positive(spend.epsilon, "epsilon"), probability(spend.delta, "delta"), spend) for spend in spends]
         for spend in spends:
-            _check_terms(spend.label, spend.rows_per_user, spend.partition)
+            check_terms(spend.label, spend.rows_per_user, spend.partition)
         with self._log.writing() as transaction:
             epsilons, deltas = list(self._epsilons()), list(self._deltas())
             records = []
@@ -356,50 +347,11 @@ def _check_room(
         )
 
 
-def _positive(value: object, name: str) -> Fraction:
-    number = exact(value, name)
-    if number <= 0:
-        raise InvalidParameter(f"{name} must be greater than 0", hint="0 would release nothing")
-    return number
-
-
-def _probability(value: object, name: str) -> Fraction:
-    number = exact(value, name)
-    if not 0 <= number < 1:
-        raise InvalidParameter(f"{name} must be at least 0 and less than 1", hint="it is a probability; 0 is usual")
-    return number
-
-
 def _is_possible(record: Record) -> bool:
     try:
-        _positive(record.epsilon, "epsilon")
-        _probability(record.delta, "delta")
-        _check_terms(record.label, record.rows_per_user, record.partition)
+        positive(record.epsilon, "epsilon")
+        probability(record.delta, "delta")
+        check_terms(record.label, record.rows_per_user, record.partition)
     except InvalidParameter:
         return False
     return True
-
-
-def _check_terms(label: object, rows_per_user: object, partition: object) -> None:
-    if not _is_name(label):
-        raise InvalidParameter(
-            "the label must be a non-empty string of printable characters",
-            hint="say what the budget is for, such as 'salary'",
-        )
-    if type(rows_per_user) is not int or not 1 <= rows_per_user < 2**63:
-        raise InvalidParameter(
-            "rows_per_user must be an int of at least 1", hint="it is the most rows that one user has"
-        )
-    match partition:
-        case None:
-            return
-        case (group, part) if type(partition) is tuple and _is_name(group) and _is_name(part):
-            return
-    raise InvalidParameter(
-        "a partition must be a tuple of two non-empty printable strings, (group, part)",
-        hint="parts of a group hold disjoint rows, as in ('orders.day', 'run-7')",
-    )
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value.isprintable() and value.strip() != ""
