@@ -82,7 +82,7 @@ def exact_bounds() -> Iterator[None]:
         yield
 
 
-HALVED = ("paper-tree", "wide-tree", "dp-plr", "crypt-epsilon", "special", "slack")
+HALVED = ("paper-tree", "wide-tree", "adaptive-tree", "dp-plr", "crypt-epsilon", "special", "slack")
 Defect = Callable[[], AbstractContextManager[None]]
 DEFECTS: dict[str, tuple[Defect, tuple[str, ...]]] = {
     "half the noise": (half_the_noise, HALVED),

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 __all__ = ["Bound", "Features", "bound_of_features", "bound_of_scores", "epsilon_above", "limits"]
 
 CANDIDATES = 400  # thresholds that are tried
+CHOOSING_DOUBT = 1e-6  # as strict as the bound itself, though on fewer runs: what wins then is no luck
 CHOOSING = 5  # one run in so many helps to choose the event, and has no part in the bound
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -72,22 +73,25 @@ def bound_of_scores(without: Sequence[float], with_row: Sequence[float], delta: 
     zero, one = np.asarray(without, np.float64), np.asarray(with_row, np.float64)
     runs = min(len(zero), len(one))
     first = runs // CHOOSING
-    threshold, larger = _choose(zero[:first], one[:first], runs - first, delta, doubt)
+    threshold, larger = _choose(zero[:first], one[:first], delta)
     counts = [int((scores[first:runs] >= threshold).sum()) for scores in (zero, one)]
     epsilon = epsilon_above(counts[larger], counts[1 - larger], runs - first, delta, doubt)
     return Bound(epsilon, doubt, runs - first, counts[larger], counts[1 - larger], f"score >= {threshold:.6g}")
 
 
-def _choose(zero: FloatArray, one: FloatArray, runs: int, delta: float, doubt: float) -> tuple[float, int]:
-    """The threshold, and the table beyond it, with the largest bound if `runs` went on as these did."""
+def _choose(zero: FloatArray, one: FloatArray, delta: float) -> tuple[float, int]:
+    """The threshold, and the table beyond it, with the largest bound that these few runs make certain enough.
+
+    Not the one that would be best if all went on as these did: an event that was missing among them by luck would win.
+    """
     values = np.unique(np.concatenate([zero, one]))
     if len(values) == 0:
         return 0.0, 1
     if len(values) > CANDIDATES:
         values = np.unique(values[np.linspace(0, len(values) - 1, CANDIDATES).astype(int)])
-    beyond = [1 - np.searchsorted(np.sort(scores), values, "left") / max(len(scores), 1) for scores in (zero, one)]
-    counts = [np.rint(share * runs).astype(np.int64) for share in beyond]
-    found = [_epsilons(counts[larger], counts[1 - larger], runs, delta, doubt) for larger in (0, 1)]
+    runs = min(len(zero), len(one))
+    counts = [runs - np.searchsorted(np.sort(scores[:runs]), values, "left") for scores in (zero, one)]
+    found = [_epsilons(counts[larger], counts[1 - larger], runs, delta, CHOOSING_DOUBT) for larger in (0, 1)]
     best = [int(np.argmax(epsilons)) for epsilons in found]
     larger = int(found[1][best[1]] >= found[0][best[0]])
     return float(values[best[larger]]), larger

@@ -193,11 +193,6 @@ class Database:
                         progress("checking", done, total)
             return total
 
-    def accept(self) -> None:
-        """Take the version that the provider has now for the newest, although a later one was seen: after a restore."""
-        with self._turn:
-            self._take(self._session.task("open", anchor=None))
-
     def rekey(self, passphrase: Passphrase = None) -> None:
         """Seal everything anew under a fresh key, and replace the key file; old copies of it open nothing new.
 

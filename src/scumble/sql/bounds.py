@@ -10,9 +10,6 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from scumble.schema import ColumnType, Kind
 from scumble.schema.scalars import Interval, Operator, Words, empty_interval, full_interval, interval
 from scumble.sql.constants import Literal, Param, ParamValues, Replan
@@ -133,10 +130,6 @@ class Bounds:
     def words(self, params: ParamValues | None) -> list[int]:
         """The words, as Python integers; Replan if these parameters need another shape."""
         return self._resolved(params) if self._known is None else self._known
-
-    def array(self, params: ParamValues | None) -> NDArray[np.int64]:
-        """The words, as they go to the enclave."""
-        return np.array(self.words(params), dtype=np.int64)
 
     def _resolved(self, params: ParamValues | None) -> list[int]:
         words: list[int] = []
