@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 __all__ = ["Bound", "Features", "bound_of_features", "bound_of_scores", "epsilon_above", "limits"]
 
 CANDIDATES = 400  # thresholds that are tried
-CHOOSING_DOUBT = 1e-6  # as strict as the bound itself, though on fewer runs: what wins then is no luck
+CHOOSING_DOUBT = 1e-4  # so strict that luck hardly wins, and not so strict that twenty runs could choose nothing
 CHOOSING = 5  # one run in so many helps to choose the event, and has no part in the bound
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
