@@ -17,9 +17,13 @@
     │   ├── NotFound           no such database, table or column
     │   ├── Exists             there is one already
     │   ├── Busy               another process is writing
+    │   ├── Refused            the enclave knows no right of this key to do that
+    │   ├── Locked             the owner has to connect to the enclave first
     │   ├── Stale              the table changed under a prepared statement or a slow reader
     │   └── BadRows            rows that cannot be loaded, and which
     ├── KeyRefused             no key file, a wrong passphrase, or a key of another database
+    ├── AttestationRefused     evidence that does not prove which code runs in the enclave
+    ├── Unavailable            the service cannot be reached, or has lost the session
     ├── Tampered               what came back from the provider is not what was stored
     └── QueryError             SQL that cannot be answered
         ├── BadQuery           not SQL, or names what is not there
@@ -31,6 +35,7 @@ data ever enters either.
 """
 
 __all__ = [
+    "AttestationRefused",
     "BadQuery",
     "BadRows",
     "BudgetError",
@@ -45,6 +50,7 @@ __all__ = [
     "InvalidParameter",
     "KeyRefused",
     "LedgerBusy",
+    "Locked",
     "NewerVersion",
     "NotFitted",
     "NotFound",
@@ -52,9 +58,11 @@ __all__ = [
     "Overdraft",
     "Overflow",
     "QueryError",
+    "Refused",
     "ScumbleError",
     "Stale",
     "Tampered",
+    "Unavailable",
     "UnsupportedQuery",
 ]
 
@@ -135,6 +143,20 @@ class Busy(DatabaseError):
     """Another process is writing to the database."""
 
 
+class Refused(DatabaseError):
+    """The enclave knows no right of this key to do that. It never says more: not who has one, nor to what."""
+
+    def __init__(self) -> None:
+        super().__init__("the enclave refuses this to your key", hint="ask the database's owner for a grant")
+
+
+class Locked(DatabaseError):
+    """The enclave does not have the database's key: its owner has to connect first."""
+
+    def __init__(self) -> None:
+        super().__init__("the database is locked", hint="its owner has to connect to this enclave first")
+
+
 class Stale(DatabaseError):
     """The table changed since the request was planned: plan again."""
 
@@ -145,6 +167,14 @@ class BadRows(DatabaseError):
 
 class KeyRefused(ScumbleError):
     """No key file, a wrong passphrase, or the key of another database."""
+
+
+class Unavailable(ScumbleError):
+    """The service cannot be reached, is overloaded, or has lost the session: what was asked may be asked again."""
+
+
+class AttestationRefused(ScumbleError):
+    """Evidence that does not prove which code runs in the enclave, and which check it failed."""
 
 
 class Tampered(ScumbleError):

@@ -1,0 +1,192 @@
+"""Intel TDX and SGX: a quote and its collateral come in, a verdict goes out. Nothing here is secret.
+
+`dcap-qvl` checks the signatures from the quote up to Intel's root, the revocation lists, every date, and the platform's
+level against Intel's signed list of levels (the collateral). What it leaves open is decided here: the layout byte by
+byte, debugging, which levels are good enough, and the measurement and report data asked for. docs/attestation.md lists
+each check.
+
+The measurement of an SGX enclave is its MRENCLAVE. That of a TDX machine is SHA-384 over MRTD and RTMR0 to RTMR3, 48
+bytes each, one after the other: firmware, its configuration, kernel, command line and whatever is measured later.
+"""
+
+import hashlib
+import hmac
+import json
+from datetime import datetime
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from scumble.attestation.certificates import fingerprint
+from scumble.attestation.evidence import Evidence
+from scumble.attestation.policy import Policy, Verdict, conclude
+from scumble.attestation.quote import INTEL_ROOT, SGX, TDX, Quote
+from scumble.errors import AttestationRefused
+
+__all__ = ["stated_measurement", "verify"]
+
+TEES = {"tdx": TDX, "sgx": SGX}
+UP_TO_DATE = "UpToDate"
+
+TD_ATTRIBUTES = slice(120, 128)
+XFAM = slice(128, 136)
+MRTD = slice(136, 184)
+MRCONFIGID = slice(184, 232)
+RTMRS = slice(328, 520)
+TD_REPORT_DATA = slice(520, 584)
+
+SGX_ATTRIBUTES = slice(48, 64)
+MRENCLAVE = slice(64, 96)
+MRSIGNER = slice(128, 160)
+SGX_REPORT_DATA = slice(320, 384)
+SGX_DEBUG = 0x02
+TDX_DEBUG = 0xFF
+"""The attributes that make a machine untrusted: DEBUG is bit 0, and the others of its byte are reserved."""
+
+
+def verify(
+    evidence: Evidence,
+    *,
+    report_data: bytes,
+    policy: Policy,
+    now: datetime,
+    root: x509.Certificate | None = None,
+) -> Verdict:
+    """The verdict on a TDX or SGX quote; AttestationRefused if any check fails."""
+    library = load_library()
+    quote = Quote.parse(evidence.report, root=INTEL_ROOT if root is None else fingerprint(root))
+    if quote.tee != TEES[evidence.kind]:
+        raise AttestationRefused("the quote is of another kind than it says", hint="the provider mixes TDX and SGX up")
+    check_debug(quote)
+    claims = claims_of(library, evidence, now, root)
+    try:
+        stated = stated_data(claims)
+        check_status(claims, policy)
+        details = describe(quote, claims)
+    except (KeyError, TypeError, AttributeError, StopIteration):
+        raise AttestationRefused(
+            "this version of dcap-qvl says less than is needed", hint="pip install --upgrade 'scumble[attestation]'"
+        ) from None
+    data = quote.body[TD_REPORT_DATA if quote.tee == TDX else SGX_REPORT_DATA]
+    if not hmac.compare_digest(data.hex(), stated):
+        raise AttestationRefused("the quote can be read in two ways", hint="it was made to deceive: send it nothing")
+    return conclude(evidence.kind, measurement_of(quote), data, details, report_data=report_data, policy=policy)
+
+
+def stated_measurement(report: bytes) -> bytes:
+    """The measurement in a quote, unverified: for whoever runs the enclave, to publish."""
+    return measurement_of(Quote.parse(report, root=INTEL_ROOT))
+
+
+def measurement_of(quote: Quote) -> bytes:
+    """MRENCLAVE, or the hash over a TDX machine's five measurement registers."""
+    if quote.tee == SGX:
+        return quote.body[MRENCLAVE]
+    return hashlib.sha384(quote.body[MRTD] + quote.body[RTMRS]).digest()
+
+
+def load_library() -> ModuleType:
+    """The `dcap_qvl` package, which is optional."""
+    try:
+        return import_module("dcap_qvl")
+    except ImportError:
+        raise AttestationRefused(
+            "TDX and SGX evidence is checked with dcap-qvl, which is not installed",
+            hint="pip install 'scumble[attestation]'",
+        ) from None
+
+
+def claims_of(library: ModuleType, evidence: Evidence, now: datetime, root: x509.Certificate | None) -> dict[str, Any]:
+    """What `dcap-qvl` found to be proven at `now`."""
+    if "collateral" not in evidence.extras:
+        raise AttestationRefused(
+            "the evidence has no collateral with it",
+            hint="the provider has to add collateral.json, fetched from Intel or a caching service",
+        )
+    try:
+        moment = int(now.timestamp())
+        collateral = library.QuoteCollateralV3.from_json(evidence.extras["collateral"].decode())
+        verified = library.QuoteVerifier(root and root.public_bytes(Encoding.DER)).verify_with_policy(
+            evidence.report, collateral, moment, library.QuotePolicy.claims_only(moment)
+        )
+        claims = json.loads(verified.to_json())
+    except (ValueError, OverflowError, RuntimeError):
+        raise AttestationRefused(
+            "the quote or its collateral does not verify up to Intel's root at this time",
+            hint="it was altered, or the collateral is of another platform or expired: the provider has to renew it",
+        ) from None
+    if not isinstance(claims, dict):
+        raise AttestationRefused("the quote does not verify", hint="pip install --upgrade 'scumble[attestation]'")
+    return claims
+
+
+def stated_data(claims: dict[str, Any]) -> str:
+    """The report data as `dcap-qvl` read it, in hex; later bodies contain the first one."""
+    report = next(iter(claims["report"].values()))
+    return str(report.get("base", report)["report_data"])
+
+
+def check_status(claims: dict[str, Any], policy: Policy) -> None:
+    """Refuse a platform that Intel does not call up to date, unless its status and advisories are allowed."""
+    levels = (claims["tcb"]["status"], *(claims[part]["tcb_level"]["tcbStatus"] for part in ("platform", "qe")))
+    allowed = policy.allow_statuses | {UP_TO_DATE}
+    if not allowed.issuperset(levels):
+        raise AttestationRefused(
+            f"Intel calls the enclave's platform {claims['tcb']['status']}",
+            hint="the provider has to update it, or you allow that status and its advisories: " + advisories(claims),
+        )
+    if any(level != UP_TO_DATE for level in levels) and not policy.allow_advisories.issuperset(
+        claims["tcb"]["advisory_ids"]
+    ):
+        raise AttestationRefused(
+            f"the enclave's platform is {claims['tcb']['status']}, with advisories that are not allowed",
+            hint="read them, then allow them or ask the provider to update: " + advisories(claims),
+        )
+    numbers = (claims["tcb"]["eval_data_number"], claims["qe"]["tcb_eval_data_number"])
+    if min(numbers) < policy.minimum_tcb_evaluation:
+        raise AttestationRefused(
+            "the collateral is of an older TCB evaluation than the policy allows",
+            hint="the provider has to fetch current collateral",
+        )
+
+
+def check_debug(quote: Quote) -> None:
+    """Refuse an enclave or machine that its host can look into."""
+    flags = quote.body[TD_ATTRIBUTES if quote.tee == TDX else SGX_ATTRIBUTES][0]
+    if flags & (TDX_DEBUG if quote.tee == TDX else SGX_DEBUG):
+        raise AttestationRefused(
+            "the enclave can be debugged by its host: its memory is not secret",
+            hint="the provider has to launch it without the debug attribute",
+        )
+
+
+def describe(quote: Quote, claims: dict[str, Any]) -> dict[str, str]:
+    """The facts to show: no secrets, all verified."""
+    pck = claims["platform"]["pck"]
+    details = {
+        "status": claims["tcb"]["status"],
+        "advisories": advisories(claims),
+        "tcb evaluation": str(claims["tcb"]["eval_data_number"]),
+        "chip": bytes(pck["ppid"]).hex(),
+        "fmspc": bytes(pck["fmspc"]).hex(),
+        "quote version": str(claims["header"]["version"]),
+    }
+    if quote.tee == TDX:
+        rtmrs = quote.body[RTMRS]
+        registers = {f"rtmr{index}": rtmrs[48 * index : 48 * index + 48].hex() for index in range(4)}
+        return details | {
+            "attributes": quote.body[TD_ATTRIBUTES].hex(),
+            "xfam": quote.body[XFAM].hex(),
+            "mrconfigid": quote.body[MRCONFIGID].hex(),
+            "mrtd": quote.body[MRTD].hex(),
+            **registers,
+        }
+    return details | {"attributes": quote.body[SGX_ATTRIBUTES].hex(), "mrsigner": quote.body[MRSIGNER].hex()}
+
+
+def advisories(claims: dict[str, Any]) -> str:
+    """The advisories that apply to the platform, in one line."""
+    return " ".join(str(each) for each in claims["tcb"]["advisory_ids"]) or "none"

@@ -1,0 +1,279 @@
+"""SEV-SNP evidence of a maker of our own: every check is reached with a signature that holds."""
+
+import struct
+import uuid
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from amd_pki import (
+    CHIP,
+    DAY,
+    MEASUREMENT,
+    NOW,
+    REPORT_DATA,
+    TCB,
+    Maker,
+    certificate,
+    leaf_extensions,
+    leaf_key,
+    report,
+    rsa_key,
+    tcb_bytes,
+)
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from scumble.attestation import Evidence, Policy, Tcb, Verdict, snp
+from scumble.attestation import verify as public_verify
+from scumble.errors import AttestationRefused
+
+MILAN, GENOA, TURIN = Maker("Milan"), Maker("Genoa"), Maker("Turin")
+VLEK_BITS = {0x48: b"\x04"}
+GUIDS = {
+    "vcek": uuid.UUID("63da758d-e664-4564-adc5-f4b93be8accd"),
+    "ask": uuid.UUID("4ab7b379-bbac-4fe4-a02f-05aef327c782"),
+    "ark": uuid.UUID("c0b406a4-a803-4952-9743-3fb6014cd0ae"),
+    "crl": uuid.UUID("92f81bc3-5811-4d3d-97ff-d19f88dc67ea"),
+    "other": uuid.UUID("00000000-0000-0000-0000-000000000001"),
+}
+
+
+def judged(evidence: Evidence, maker: Maker = MILAN, policy: Policy | None = None) -> Verdict:
+    return snp.verify(evidence, report_data=REPORT_DATA, policy=policy or Policy(), now=NOW, roots=maker.roots)
+
+
+def refused(evidence: Evidence, because: str, maker: Maker = MILAN, policy: Policy | None = None) -> None:
+    with pytest.raises(AttestationRefused, match=because) as caught:
+        judged(evidence, maker, policy)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("maker", "version", "tcb"),
+    [
+        (MILAN, 2, TCB),
+        (MILAN, 3, TCB),
+        (GENOA, 2, TCB),
+        (GENOA, 5, TCB),
+        (TURIN, 3, replace(TCB, fmc=2)),
+        (TURIN, 5, replace(TCB, fmc=2)),
+    ],
+    ids=str,
+)
+def test_a_good_report_of_every_chip_and_version_is_accepted(maker: Maker, version: int, tcb: Tcb) -> None:
+    mitigations = {0x1F8: b"\xff" * 16} if version == 5 else {}
+    made = report(maker.product, version=version, tcb=tcb, changes=mitigations)
+    verdict = judged(maker.evidence(made, maker.vcek(tcb)), maker)
+    assert verdict.measurement == MEASUREMENT.hex()
+    assert verdict.details["tcb"] == str(tcb)
+    assert verdict.details["product"] == maker.product
+
+
+def test_a_report_signed_by_a_clouds_key_is_accepted() -> None:
+    verdict = judged(MILAN.evidence(report(changes=VLEK_BITS), MILAN.vlek()))
+    assert verdict.details["cloud"] == "CN=cloud"
+
+
+def test_the_public_verifier_knows_no_root_but_amds() -> None:
+    with pytest.raises(AttestationRefused, match="root certificate is not AMD's"):
+        public_verify(MILAN.evidence(report(), MILAN.vcek()), report_data=REPORT_DATA, policy=Policy(), now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("changes", "because"),
+    [
+        ({0x08: (0xB0000).to_bytes(8, "little")}, "debugged by its host"),
+        ({0x08: (0x70000).to_bytes(8, "little")}, "migration agent"),
+        ({0x08: (0x10000).to_bytes(8, "little")}, "guest policy that cannot be"),
+        ({0x08: (1 << 26 | 0x30000).to_bytes(8, "little")}, "guest policy that cannot be"),
+        ({0x30: b"\x01"}, "privilege level 1"),
+        ({0x30: b"\xff\xff\xff\xff"}, "privilege level"),
+        ({0x34: b"\x02"}, "not signed with ECDSA"),
+        ({0x40: b"\x40"}, "platform information"),
+        ({0x48: b"\x02"}, "not signed by any key"),
+        ({0x48: b"\x1c"}, "not signed by any key"),
+        ({0x48: b"\x20"}, "key information"),
+        ({0x48: b"\x04"}, "'SEV-VLEK' is missing"),
+        ({0x4C: b"\x01"}, "what is reserved"),
+        ({0x18B: b"\x01"}, "what is reserved"),
+        ({0x1EB: b"\x01"}, "what is reserved"),
+        ({0x1EF: b"\x01"}, "what is reserved"),
+        ({0x1F8: b"\x01"}, "what is reserved"),
+        ({0x29F: b"\x01"}, "what is reserved"),
+        ({0x182: b"\x01"}, "reserved in a TCB version"),
+        ({0x188: b"\x19\x11"}, "different processor"),
+        ({0x188: b"\x17\x01"}, "different processor"),
+        ({0x180: tcb_bytes("Milan", replace(TCB, snp=9))}, "different firmware level"),
+        ({0x1A0: b"\x02"}, "different chip"),
+        ({0x1A0: bytes(64)}, "different chip"),
+        ({0x50: b"\xff"}, "another key or another nonce"),
+        ({0x00: b"\x04"}, "version that is not known"),
+        ({0x00: b"\x06"}, "version that is not known"),
+        ({0x00: b"\x01"}, "version that is not known"),
+    ],
+)
+def test_a_signed_report_with_one_thing_wrong_is_refused_for_that(changes: dict[int, bytes], because: str) -> None:
+    refused(MILAN.evidence(report(changes=changes), MILAN.vcek()), because)
+
+
+@pytest.mark.parametrize(
+    ("changes", "policy"),
+    [
+        ({0x08: (0x70000).to_bytes(8, "little")}, Policy(allow_migration_agent=True)),
+        ({0x30: b"\x02"}, Policy(maximum_vmpl=2)),
+    ],
+)
+def test_what_a_policy_allows_is_accepted(changes: dict[int, bytes], policy: Policy) -> None:
+    assert judged(MILAN.evidence(report(changes=changes), MILAN.vcek()), policy=policy)
+
+
+def test_debugging_is_refused_whatever_the_policy_allows() -> None:
+    lax = Policy(allow_simulated=True, maximum_vmpl=3, allow_migration_agent=True)
+    changes = {0x08: (0xF0000).to_bytes(8, "little")}
+    refused(MILAN.evidence(report(changes=changes), MILAN.vcek()), "debugged by its host", policy=lax)
+
+
+def test_old_firmware_is_refused_even_if_only_the_launch_was_under_it() -> None:
+    policy = Policy(minimum_tcb=TCB)
+    assert judged(MILAN.evidence(report(), MILAN.vcek()), policy=policy)
+    older = replace(TCB, microcode=TCB.microcode - 1)
+    refused(MILAN.evidence(report(tcb=older), MILAN.vcek(older)), "older than the policy", policy=policy)
+    launched = report(changes={0x1F0: tcb_bytes("Milan", older)})
+    refused(MILAN.evidence(launched, MILAN.vcek()), "older than the policy", policy=policy)
+
+
+def test_another_chips_key_does_not_count() -> None:
+    made = report(key=leaf_key("another chip"))
+    refused(MILAN.evidence(made, MILAN.vcek()), "signature on the SEV-SNP report is wrong")
+
+
+def test_a_leaf_with_a_key_on_another_curve_is_refused() -> None:
+    key = ec.generate_private_key(ec.SECP256R1()).public_key()
+    issuer = "SEV-Milan"
+    leaf = certificate("SEV-VCEK", key, issuer, rsa_key(issuer), extensions=leaf_extensions("Milan", TCB))
+    refused(MILAN.evidence(report(), leaf), "not on P-384")
+
+
+def test_swapped_issuers_are_refused() -> None:
+    """A chip's key under the clouds' authority, and a cloud's under the chips'."""
+    refused(MILAN.evidence(report(), MILAN.vcek(issuer="SEV-VLEK-Milan")), "not those of a chip")
+    refused(MILAN.evidence(report(changes=VLEK_BITS), MILAN.vlek(issuer="SEV-Milan")), "not those of a chip")
+
+
+def test_a_root_does_not_vouch_for_another_product() -> None:
+    leaf = GENOA.vcek()
+    refused(GENOA.evidence(report("Genoa"), leaf), "not those of a chip", MILAN)
+    forged = rsa_key("forger")
+    root = certificate("ARK-Milan", forged.public_key(), "ARK-Milan", forged, serial=1)
+    ask = certificate("SEV-Milan", rsa_key("SEV-Milan").public_key(), "ARK-Milan", forged, serial=2)
+    chain = root.public_bytes(Encoding.PEM) + ask.public_bytes(Encoding.PEM)
+    refused(MILAN.evidence(report(), MILAN.vcek(), certificates=chain), "root certificate is not AMD's")
+    mixed = MILAN.ark.public_bytes(Encoding.PEM) + ask.public_bytes(Encoding.PEM)
+    refused(MILAN.evidence(report(), MILAN.vcek(), certificates=mixed), "signature on a certificate")
+    product = {**leaf_extensions("Milan", TCB), "1.3.6.1.4.1.3704.1.2": b"\x16\x05Genoa"}
+    refused(MILAN.evidence(report(), MILAN.vcek(extensions=product)), "different product")
+
+
+@pytest.mark.parametrize(
+    ("signer", "options", "because"),
+    [
+        ("forger", {}, "signature on a certificate"),
+        ("ark Milan", {"end": NOW - DAY / 2}, "'ARK-Milan' is not valid"),
+        ("ark Milan", {"start": NOW + DAY / 2}, "'ARK-Milan' is not valid"),
+        ("ark Milan", {"pss": False}, "not signed with RSA-PSS"),
+    ],
+)
+def test_the_roots_certificate_is_checked_although_its_key_is_pinned(
+    signer: str, options: dict[str, Any], because: str
+) -> None:
+    key = rsa_key("ark Milan").public_key()
+    root = certificate("ARK-Milan", key, "ARK-Milan", rsa_key(signer), serial=1, **options)
+    chain = root.public_bytes(Encoding.PEM) + MILAN.ask.public_bytes(Encoding.PEM)
+    refused(MILAN.evidence(report(), MILAN.vcek(), certificates=chain), because)
+
+
+def test_a_leaf_that_plays_the_issuer_is_refused() -> None:
+    """A chip's own key must not vouch for other keys: only RSA keys with AMD's names issue."""
+    other = certificate("SEV-VCEK", leaf_key("chip").public_key(), "SEV-VCEK", rsa_key("SEV-Milan"))
+    refused(MILAN.evidence(report(), other), "not those of a chip")
+
+
+@pytest.mark.parametrize(
+    ("options", "because"),
+    [
+        ({"start": NOW + DAY, "end": NOW + 2 * DAY}, "'SEV-VCEK' is not valid"),
+        ({"start": NOW - 2 * DAY, "end": NOW - DAY}, "'SEV-VCEK' is not valid"),
+        ({"pss": False}, "not signed with RSA-PSS"),
+        ({"extensions": {}}, "cannot be read"),
+        ({"extensions": leaf_extensions("Milan", TCB, None)}, "cannot be read"),
+        ({"extensions": leaf_extensions("Milan", TCB, CHIP[:-1])}, "different chip"),
+        ({"extensions": leaf_extensions("Milan", TCB, bytes(64))}, "different chip"),
+        ({"extensions": {**leaf_extensions("Milan", TCB), "1.3.6.1.4.1.3704.1.3.8": b"\x02\x01"}}, "cannot be read"),
+        ({"extensions": {**leaf_extensions("Milan", TCB), "1.3.6.1.4.1.3704.1.3.8": b"\x04\x01\xd9"}}, "cannot be"),
+    ],
+)
+def test_a_leaf_with_one_thing_wrong_is_refused(options: dict[str, Any], because: str) -> None:
+    refused(MILAN.evidence(report(), MILAN.vcek(**options)), because)
+
+
+def test_a_chip_that_hides_its_id_is_refused_even_if_its_certificate_does_too() -> None:
+    hidden = MILAN.vcek(extensions=leaf_extensions("Milan", TCB, bytes(64)))
+    refused(MILAN.evidence(report(changes={0x1A0: bytes(64)}), hidden), "different chip")
+
+
+def test_a_clouds_certificate_must_name_the_cloud() -> None:
+    nameless = MILAN.vlek(extensions=leaf_extensions("Milan", TCB, None))
+    refused(MILAN.evidence(report(changes=VLEK_BITS), nameless), "cannot be read")
+
+
+def test_two_certificates_of_one_name_are_refused() -> None:
+    other = MILAN.vcek(serial=9).public_bytes(Encoding.DER)
+    refused(MILAN.evidence(report(), MILAN.vcek(), vlek=other), "two certificates of the same name")
+
+
+def table(entries: dict[str, bytes], *, swapped: bool = False) -> bytes:
+    """A certificate table as a host lays it out."""
+    offset = 24 * (len(entries) + 1)
+    heads, bodies = b"", b""
+    for name, value in entries.items():
+        guid = GUIDS[name].bytes_le if swapped else GUIDS[name].bytes
+        heads += struct.pack("<16sII", guid, offset + len(bodies), len(value))
+        bodies += value
+    return heads + bytes(24) + bodies
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_the_hosts_certificate_table_is_read(swapped: bool) -> None:
+    parts = {"vcek": MILAN.vcek(), "ask": MILAN.ask, "ark": MILAN.ark}
+    entries = {name: each.public_bytes(Encoding.DER) for name, each in parts.items()}
+    blob = table({"other": b"whatever", **entries, "crl": MILAN.crl()}, swapped=swapped)
+    verdict = judged(Evidence("sev-snp", report(), {"auxblob": blob + bytes(100)}))
+    assert verdict.details["revocation list"] == "checked"
+    for length in (*range(24, 200), *range(200, len(blob), 97)):
+        with pytest.raises(AttestationRefused):
+            judged(Evidence("sev-snp", report(), {"auxblob": blob[:length]}))
+    refused(Evidence("sev-snp", report(), {"auxblob": bytes(4096)}), "'SEV-VCEK' is missing")
+    endless = table({"other": b""})[:24] * 40
+    refused(Evidence("sev-snp", report(), {"auxblob": endless}), "too many entries")
+
+
+def test_the_revocation_list_is_checked_where_there_is_one() -> None:
+    strict = Policy(require_crl=True)
+    plain = MILAN.evidence(report(), MILAN.vcek())
+    assert judged(plain).details["revocation list"] == "not given"
+    refused(plain, "no revocation list", policy=strict)
+    for crl, because in (
+        (MILAN.crl(MILAN.ask.serial_number), "revoked"),
+        (MILAN.crl(MILAN.ark.serial_number), "revoked"),
+        (GENOA.crl(), "not signed by the root"),
+        (MILAN.crl(start=NOW - 2 * DAY, end=NOW - DAY), "list is not valid"),
+        (MILAN.crl(start=NOW + DAY, end=NOW + 2 * DAY), "list is not valid"),
+        (MILAN.crl()[:-1], "cannot be read"),
+    ):
+        refused(MILAN.evidence(report(), MILAN.vcek(), crl=crl), because)
+    forged = bytearray(MILAN.crl())
+    forged[-1] ^= 1
+    refused(MILAN.evidence(report(), MILAN.vcek(), crl=bytes(forged)), "not signed by the root")
+    listed = MILAN.evidence(report(), MILAN.vcek(), crl=MILAN.crl(MILAN.asvk.serial_number))
+    assert judged(listed, policy=strict).details["revocation list"] == "checked"
