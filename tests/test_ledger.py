@@ -460,7 +460,8 @@ def test_how_a_ledger_prints(path: Path) -> None:
     budget.cancel()
     assert repr(budget) == "<Budget 'age': epsilon 1.5, cancelled>"
     assert str(ledger) == (
-        "ledger: epsilon 1/3 of 2 spent, 5/3 remaining; delta 0 of 0.00001 spent, 0.00001 remaining\n"
+        "ledger: epsilon 1/3 of 2 spent, 5/3 remaining; delta 0 of 0.00001 spent, 0.00001 remaining;"
+        " 2 drawn and not settled\n"
         "id  label      epsilon  delta     rows per user  part         state\n"
         "2   <b>[red]x  1/3      0         1              day / run-1  drawn\n"
         "4   age        1.5      0.000001  3                           cancelled"

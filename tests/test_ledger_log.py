@@ -125,7 +125,9 @@ GOOD = {"label": "x", "epsilon": Fraction(1), "delta": Fraction(0)}
 def test_a_right_record_is_no_forgery(full: Path) -> None:
     forge(full, "spend", **GOOD)
     forge(full, "draw", spend=6)
+    forge(full, "settle", spend=2)
     assert [entry.state for entry in Ledger.open(full).entries()] == ["drawn", "cancelled", "drawn", "open"]
+    assert Ledger.open(full).unsettled() == ()
 
 
 @pytest.mark.parametrize(
@@ -141,6 +143,10 @@ def test_a_right_record_is_no_forgery(full: Path) -> None:
         ("draw", {"spend": 6, "rows_per_user": 1.5}),
         ("limit", {"epsilon": Fraction(9)}),
         ("refund", {"spend": 6}),
+        ("settle", {"spend": 1}),
+        ("settle", {"spend": 4}),
+        ("settle", {"spend": 6}),
+        ("settle", {"spend": 99}),
         ("spend", GOOD | {"epsilon": Fraction(-1)}),
         ("spend", GOOD | {"epsilon": Fraction(0)}),
         ("spend", GOOD | {"delta": Fraction(-1)}),

@@ -29,6 +29,9 @@ class _ShowByDefault(TyperGroup):
 app = typer.Typer(rich_markup_mode="rich", cls=_ShowByDefault)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The ledger file.", show_default=False)]
+_UNSETTLED = (
+    "not settled: the load that drew it failed, or is still under way; later batches of that table pay on top of it"
+)
 Shown = Annotated[Path, typer.Argument(metavar="DB", help="A database's folder, or a ledger file.", show_default=False)]
 
 
@@ -73,7 +76,10 @@ def show(database: Shown, key: Key = None, as_json: Json = False) -> None:
     """Show what was spent on what, and what remains. `scumble ledger DB` does the same.
 
     A spend is drawn when it paid for an index, open when a crash left it paid but
-    unused, and cancelled when it was given back.
+    unused, and cancelled when it was given back. Of all batches of a table only the
+    dearest counts, once each is settled: its load is done. If a load fails or is killed
+    after its noise was drawn, its spends stay unsettled, and every later batch of that
+    table pays on top of them, since the same rows may be in it again.
 
     \b
     scumble ledger clinic
@@ -98,7 +104,10 @@ def _hint(database: Path, file: Path) -> str:
 def _print(ledger: Ledger, *, as_json: bool) -> None:
     if not as_json:
         typer.echo(str(ledger))
+        if ledger.unsettled():
+            typer.echo(_UNSETTLED)
         return
+    unsettled = {entry.id for entry in ledger.unsettled()}
     entries = [
         {
             "id": entry.id,
@@ -109,6 +118,7 @@ def _print(ledger: Ledger, *, as_json: bool) -> None:
             "rows_per_user": entry.rows_per_user,
             "partition": entry.partition,
             "state": entry.state,
+            "unsettled": entry.id in unsettled,
         }
         for entry in ledger.entries()
     ]

@@ -6,7 +6,9 @@ chose, and nothing from the data enters it.
 
 A budget is spent before it is drawn, and drawn before the noise is: `spend` writes it down, `Budget.draw`
 marks it used right before the first noise, and a crash in between leaves it spent. Only what nothing was
-drawn from can be cancelled.
+drawn from can be cancelled. A part of a group is settled when the work that it paid for is done; one that was
+drawn and never settled (the work failed, or its process died) may have its rows released again, so it counts on top
+of every part that is charged after it.
 """
 
 import math
@@ -20,8 +22,9 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from scumble.errors import BudgetError, BudgetUsed, Corrupt, InvalidParameter, Overdraft
 from scumble.privacy.amounts import Exact, show
-from scumble.privacy.composition import Charge, Partition, room, row_delta, total
+from scumble.privacy.composition import Partition, room, row_delta, total
 from scumble.privacy.ledger_log import LedgerLog, Record, create, is_there
+from scumble.privacy.ledger_losses import Spent, borne, with_losses
 from scumble.privacy.spend import Spend, check_terms, positive, probability
 from scumble.privacy.statement import Entry, State, as_html, as_table, as_text
 
@@ -75,11 +78,18 @@ class Budget:
 
     def draw(self) -> None:
         """Mark this budget used, durably, right before the first noise. Works once, then BudgetUsed."""
-        self._ledger._settle(self._entry.id, "draw")
+        self._ledger._decide(self._entry.id, "draw")
 
     def cancel(self) -> None:
         """Give this budget back. Works once, and only while nothing was drawn from it; else BudgetUsed."""
-        self._ledger._settle(self._entry.id, "cancel")
+        self._ledger._decide(self._entry.id, "cancel")
+
+    def settle(self) -> None:
+        """Say, durably, that what was drawn is in use, so that its rows will not be released again in another part.
+
+        Works once, for a part of a group that was drawn; else BudgetUsed.
+        """
+        self._ledger._settle(self._entry.id)
 
     def __repr__(self) -> str:
         state = self._ledger._entries[self._entry.id].state
@@ -95,7 +105,7 @@ class Ledger:
     Fraction(1, 2)
 
     The total is composed as `docs/privacy.md` section 2 says: spends add up; within a group of disjoint parts
-    (`partition=(group, part)`) the dearest part counts.
+    (`partition=(group, part)`) the dearest part counts, on top of what was drawn before it and never settled.
     """
 
     def __init__(self, limit: Exact, *, delta_limit: Exact = 0) -> None:
@@ -148,6 +158,8 @@ class Ledger:
     def _attach(self, file: Path | None, busy_seconds: float) -> None:
         self._limit = self._delta_limit = Fraction(0)
         self._entries: dict[int, Entry] = {}
+        self._draws: dict[int, int] = {}  # from a spend's id to that of its draw or cancel
+        self._settled: set[int] = set()
         self._busy_seconds = busy_seconds
         self._log = LedgerLog(file, self._follow, busy_seconds)
 
@@ -175,15 +187,15 @@ class Ledger:
         for spend in spends:
             check_terms(spend.label, spend.rows_per_user, spend.partition)
         with self._log.writing() as transaction:
-            epsilons, deltas = list(self._epsilons()), list(self._deltas())
-            records = []
+            epsilons, deltas = self._epsilons(), self._deltas()
+            records: list[Record] = []
             for epsilon, delta, (_, label, _, rows_per_user, partition) in asked:
-                for name, amount, charges, limit in (
+                for name, amount, before, limit in (
                     ("epsilon", epsilon, epsilons, self._limit),
                     ("delta", delta, deltas, self._delta_limit),
                 ):
-                    _check_room(name, amount, charges, limit, label=label, partition=partition)
-                    charges.append((amount, partition))
+                    _check_room(name, amount, before, limit, label=label, partition=partition)
+                    before.append(Spent(amount, partition, transaction.head[0] + 1))
                 records.append(
                     transaction.append(
                         "spend",
@@ -199,7 +211,7 @@ class Ledger:
     def spent(self) -> Fraction:
         """Return the epsilon spent so far, by every process (`docs/privacy.md` section 2)."""
         self._log.catch_up()
-        return total(self._epsilons())
+        return total(with_losses(self._epsilons()))
 
     def remaining(self) -> Fraction:
         """Return the epsilon that the limit leaves."""
@@ -208,7 +220,7 @@ class Ledger:
     def spent_delta(self) -> Fraction:
         """Return the delta spent so far, by every process (`docs/privacy.md` section 2)."""
         self._log.catch_up()
-        return total(self._deltas())
+        return total(with_losses(self._deltas()))
 
     def remaining_delta(self) -> Fraction:
         """Return the delta that the limit leaves."""
@@ -233,6 +245,11 @@ class Ledger:
         """Return every spend in order, cancelled ones included."""
         self._log.catch_up()
         return tuple(self._entries.values())
+
+    def unsettled(self) -> tuple[Entry, ...]:
+        """Return the parts of groups that were drawn and not settled: their work failed, or is still under way."""
+        self._log.catch_up()
+        return self._lost()
 
     def close(self) -> None:
         """Refuse everything from now on. A ledger in memory is gone, one in a file can be opened again."""
@@ -274,6 +291,9 @@ class Ledger:
         elif record.kind in ("draw", "cancel") and self._is_open(record.spend):
             state: State = "drawn" if record.kind == "draw" else "cancelled"
             self._entries[record.spend] = replace(self._entries[record.spend], state=state)
+            self._draws[record.spend] = record.id
+        elif record.kind == "settle" and self._can_settle(record.spend):
+            self._settled.add(record.spend)
         else:
             raise Corrupt(
                 f"the ledger {self._log.path} is damaged: record {record.id} cannot follow those before it",
@@ -283,7 +303,22 @@ class Ledger:
     def _is_open(self, spend: int) -> bool:
         return spend in self._entries and self._entries[spend].state == "open"
 
-    def _settle(self, spend: int, kind: Literal["draw", "cancel"]) -> None:
+    def _can_settle(self, spend: int) -> bool:
+        entry = self._entries.get(spend)
+        return (
+            entry is not None and entry.partition is not None and entry.state == "drawn" and spend not in self._settled
+        )
+
+    def _settle(self, spend: int) -> None:
+        with self._log.writing() as transaction:
+            if not self._can_settle(spend):
+                raise BudgetUsed(
+                    f"the budget {self._entries[spend].label!r} cannot be settled",
+                    hint="settle a part of a group, once, after it was drawn",
+                )
+            transaction.append("settle", spend=spend)
+
+    def _decide(self, spend: int, kind: Literal["draw", "cancel"]) -> None:
         with self._log.writing() as transaction:
             entry = self._entries[spend]
             if entry.state != "open":
@@ -295,14 +330,19 @@ class Ledger:
         self._log.catch_up()
         return self._entries[spend]
 
-    def _counted(self) -> list[Entry]:
-        return [entry for entry in list(self._entries.values()) if entry.state != "cancelled"]
+    def _counted(self) -> Iterator[tuple[Entry, int | None]]:
+        for entry in list(self._entries.values()):
+            if entry.state != "cancelled":
+                yield entry, self._draws[entry.id] if self._can_settle(entry.id) else None
 
-    def _epsilons(self) -> Iterator[Charge]:
-        return ((entry.epsilon, entry.partition) for entry in self._counted())
+    def _epsilons(self) -> list[Spent]:
+        return [Spent(entry.epsilon, entry.partition, entry.id, lost_at) for entry, lost_at in self._counted()]
 
-    def _deltas(self) -> Iterator[Charge]:
-        return ((entry.delta, entry.partition) for entry in self._counted())
+    def _deltas(self) -> list[Spent]:
+        return [Spent(entry.delta, entry.partition, entry.id, lost_at) for entry, lost_at in self._counted()]
+
+    def _lost(self) -> tuple[Entry, ...]:
+        return tuple(entry for entry, lost_at in self._counted() if lost_at is not None)
 
     # For people.
 
@@ -320,29 +360,34 @@ class Ledger:
         return as_html(self.entries(), self._balance())
 
     def _balance(self) -> str:
-        spent, delta = total(self._epsilons()), total(self._deltas())
+        spent, delta = total(with_losses(self._epsilons())), total(with_losses(self._deltas()))
         text = f"epsilon {show(spent)} of {show(self._limit)} spent, {show(self._limit - spent)} remaining"
         if self._delta_limit:
             left = show(self._delta_limit - delta)
             text += f"; delta {show(delta)} of {show(self._delta_limit)} spent, {left} remaining"
+        if lost := self._lost():
+            text += f"; {', '.join(str(entry.id) for entry in lost)} drawn and not settled"
         return text
 
 
 def _check_room(
     name: str,
     amount: Fraction,
-    charges: list[Charge],
+    before: Sequence[Spent],
     limit: Fraction,
     *,
     label: str,
     partition: Partition | None,
 ) -> None:
-    left = room(charges, limit, partition)
+    charges = with_losses(before, partition)
+    left = max(Fraction(0), room(charges, limit, partition))
     if amount > left:
         where = f" for this part of {partition[0]!r}" if partition else ""
+        if lost := borne(before, partition):
+            where += f", on top of {show(lost)} that was drawn before it and never settled"
         raise Overdraft(
             f"spending {name} {show(amount)} on {label!r} would overdraw the ledger: "
-            f"requested {show(amount)}, spent {show(total(charges))}, limit {show(limit)}",
+            f"requested {show(amount)}, spent {show(total(with_losses(before)))}, limit {show(limit)}",
             hint=f"{name} {show(left)} remains{where}",
         )
 

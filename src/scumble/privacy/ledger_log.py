@@ -71,7 +71,7 @@ os.register_at_fork(
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One line of the log. `spend` is the id of the spend that a draw or a cancel is about, else 0."""
+    """One line of the log. `spend` is the id of the spend that a draw, a cancel or a settle is about, else 0."""
 
     id: int
     kind: str
