@@ -1,6 +1,6 @@
 """Scumble: an encrypted database with differentially private learned indexes.
 
-create, open                a database in a folder: load tables, ask SQL, get exact answers
+create, open                a database in a folder, or at a service: load tables, ask SQL, get exact answers
 connect                     the same as a PEP 249 connection, for pandas.read_sql and the like; see scumble.dbapi
 Database                    what they return: load, sql, prepare, explain, tables, ledger, check, rekey
 IndexSpec, LoadOptions      which indexes a load makes, and how it is done
@@ -26,29 +26,33 @@ index = DPPLRIndex(max_bytes=4096).fit(
 index.lookup(30_000, 40_000)
 """
 
-from scumble.domain import (
-    CategoryDomain,
-    DateDomain,
-    DecimalDomain,
-    Domain,
-    ExplicitKeys,
-    FloatDomain,
-    IntegerDomain,
-    StringDomain,
-    TimestampDomain,
-    parse_domain,
-)
-from scumble.embedded import connect, create, open  # noqa: A004  as in scumble.open(path)
-from scumble.errors import ScumbleError
-from scumble.index.dp_plr import DPPLRIndex
-from scumble.index.positions import PositionRange
-from scumble.index.summary import IndexSummary
-from scumble.owner.database import Database, Prepared
-from scumble.owner.dbapi import Connection
-from scumble.owner.indexes import IndexSpec
-from scumble.owner.loading import LoadOptions, LoadReport
-from scumble.owner.results import Result
-from scumble.privacy.ledger import Budget, Ledger
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scumble.domain import (
+        CategoryDomain,
+        DateDomain,
+        DecimalDomain,
+        Domain,
+        ExplicitKeys,
+        FloatDomain,
+        IntegerDomain,
+        StringDomain,
+        TimestampDomain,
+        parse_domain,
+    )
+    from scumble.errors import ScumbleError
+    from scumble.index.dp_plr import DPPLRIndex
+    from scumble.index.positions import PositionRange
+    from scumble.index.summary import IndexSummary
+    from scumble.opening import connect, create, open  # noqa: A004  as in scumble.open(path)
+    from scumble.owner.database import Database, Prepared
+    from scumble.owner.dbapi import Connection
+    from scumble.owner.indexes import IndexSpec
+    from scumble.owner.loading import LoadOptions, LoadReport
+    from scumble.owner.results import Result
+    from scumble.privacy.ledger import Budget, Ledger
 
 __version__ = "0.1.0"
 
@@ -80,3 +84,42 @@ __all__ = [
     "open",
     "parse_domain",
 ]
+
+# Imported on use: an enclave process, which starts from this package too, then holds nothing but its own code.
+_NAMES: dict[str, tuple[str, ...]] = {
+    "scumble.domain": (
+        "CategoryDomain",
+        "DateDomain",
+        "DecimalDomain",
+        "Domain",
+        "ExplicitKeys",
+        "FloatDomain",
+        "IntegerDomain",
+        "StringDomain",
+        "TimestampDomain",
+        "parse_domain",
+    ),
+    "scumble.errors": ("ScumbleError",),
+    "scumble.index.dp_plr": ("DPPLRIndex",),
+    "scumble.index.positions": ("PositionRange",),
+    "scumble.index.summary": ("IndexSummary",),
+    "scumble.opening": ("connect", "create", "open"),
+    "scumble.owner.database": ("Database", "Prepared"),
+    "scumble.owner.dbapi": ("Connection",),
+    "scumble.owner.indexes": ("IndexSpec",),
+    "scumble.owner.loading": ("LoadOptions", "LoadReport"),
+    "scumble.owner.results": ("Result",),
+    "scumble.privacy.ledger": ("Budget", "Ledger"),
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

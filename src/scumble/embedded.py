@@ -11,10 +11,11 @@ from os import PathLike
 from pathlib import Path
 
 from scumble.enclave.session import TrustedEnclave
-from scumble.errors import Busy, Exists, FileError, InvalidParameter, KeyRefused
+from scumble.errors import Busy, Exists, FileError, InvalidParameter
 from scumble.owner import key_file
 from scumble.owner.database import Database
 from scumble.owner.dbapi import Connection
+from scumble.owner.identity import open_any
 from scumble.owner.key_file import Passphrase
 from scumble.privacy.amounts import Exact
 from scumble.privacy.ledger import Ledger
@@ -70,12 +71,13 @@ def open(  # noqa: A001  as in scumble.open(path)
     """
     home, keys = _places(folder, key)
     store = FileStore(home)
-    owner_key = key_file.open_key(keys, passphrase)
-    if owner_key.database != store.database:
+    try:
+        opener = open_any(keys, store.database, passphrase)
+    except BaseException:
         store.close()
-        raise KeyRefused(f"{keys} is the key of another database", hint="name the right one with --key or SCUMBLE_KEY")
-    database = Database(Provider(store, TrustedEnclave), owner_key, keys, accept_restored=accept_restored)
-    if owner_key.next_root is not None:
+        raise
+    database = Database(Provider(store, TrustedEnclave), opener, keys, accept_restored=accept_restored)
+    if opener.next_root is not None:
         with suppress(Busy, FileError):  # a rekey under way is not one that was cut short; and who may not write, reads
             database.settle_key(passphrase)
     return database

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scumble.boundary.catalog import TAG_BYTES, Run, Table
 from scumble.boundary.plan import RowColumns
 from scumble.boundary.requests import unpack_execution
+from scumble.boundary.session import done
 from scumble.boundary.storage import Storage
 from scumble.enclave.keys import DataKeys
 from scumble.enclave.pages import RunReader
@@ -22,26 +23,21 @@ __all__ = ["UnsafeUncheckedEnclave", "UnsafeUnpaddedEnclave"]
 
 
 class _UnpaddedWork(Work):
-    def _execute(self, body: memoryview) -> bytes:
-        answer, execution = super()._execute(body), unpack_execution(body)
-        prepared = self._plans[execution.plan]
+    def _executed(self, body: memoryview) -> bytes:
+        execution = unpack_execution(body)
+        answer, prepared = self._execute(execution), self._plans[execution.plan]
         if not isinstance(prepared.output, RowColumns):
-            return answer
+            return done(answer)
         runs = prepared.table.runs
         rows = sum(count * runs[scan.run].page_rows for scan in execution.scans for _, count in scan.pages)
         matching = int(np.frombuffer(answer, np.uint8, rows).sum())
-        return answer[: len(answer) * matching // max(1, rows)]
+        return done(answer[: len(answer) * matching // max(1, rows)])
 
 
 class UnsafeUnpaddedEnclave(TrustedEnclave):
     """LEAKS: an answer of rows is only as long as the rows that match. The owner cannot read it; the provider can."""
 
-    def greet(self, sealed: bytes) -> tuple[int, bytes]:
-        """Open a session that does not pad."""
-        number, answer = super().greet(sealed)
-        channel, work = self._sessions[number]
-        self._sessions[number] = channel, _UnpaddedWork(work._storage, work._keys, work._database)
-        return number, answer
+    work = _UnpaddedWork
 
 
 class _UncheckedReader(RunReader):
@@ -77,9 +73,4 @@ class _UncheckedWork(Work):
 class UnsafeUncheckedEnclave(TrustedEnclave):
     """LIES when it is lied to: it checks no page's tag, so altered pages become wrong answers."""
 
-    def greet(self, sealed: bytes) -> tuple[int, bytes]:
-        """Open a session that does not check."""
-        number, answer = super().greet(sealed)
-        channel, work = self._sessions[number]
-        self._sessions[number] = channel, _UncheckedWork(work._storage, work._keys, work._database)
-        return number, answer
+    work = _UncheckedWork

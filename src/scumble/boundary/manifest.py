@@ -10,7 +10,7 @@ from scumble.errors import InvalidParameter, Tampered
 
 __all__ = ["MAGIC", "pack", "public_part", "unpack"]
 
-MAGIC = b"SCUMBLE-MANIFEST-1\n"
+MAGIC = b"SCUMBLE-MANIFEST-2\n"
 LENGTH = struct.Struct("<I")
 START = len(MAGIC) + LENGTH.size
 

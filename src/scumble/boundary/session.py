@@ -1,15 +1,20 @@
-"""Sessions: how the owner and the enclave seal what they say to each other. The provider carries it, and sees lengths.
+"""Sessions: how a client and the enclave seal what they say to each other. The provider carries it, and sees lengths.
 
-The owner seals a greeting to the enclave's public key with HPKE; in it are fresh keys for its requests and for the
-answers. Request n is sealed under the first with nonce n, its answer under the second with nonce n: what is dropped,
-repeated, reordered or taken from another session fails to open, and is Tampered.
+The client seals a greeting to the enclave's public key with HPKE; in it are fresh keys for its requests and for the
+answers, and a signature which binds both to this enclave, the database and whoever signs. Request n is sealed under the
+first with nonce n, its answer under the second with nonce n: what is dropped, repeated, reordered or taken from another
+session fails to open, and is Tampered. Lengths of answers and refusals depend on public facts only.
 """
 
 import json
 import os
-from typing import Any, Self
+import re
+import struct
+from dataclasses import dataclass, field
+from typing import Self
 
-from cryptography.exceptions import InvalidTag
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -17,15 +22,53 @@ from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from scumble import errors
-from scumble.errors import ScumbleError, Tampered
+from scumble.errors import Locked, Refused, ScumbleError, Tampered
 
 SALT_BYTES = 32
+PADDED_BYTES = 256
+"""Requests and answers in JSON have a multiple of this length, and the answer to an execution has at least so much."""
+REFUSAL_BYTES = 512
+GREETING_BYTES = 1024
 
-__all__ = ["SALT_BYTES", "Channel", "done", "open_greeting", "refusal", "seal_greeting", "settle"]
+__all__ = [
+    "PADDED_BYTES",
+    "REFUSAL_BYTES",
+    "SALT_BYTES",
+    "Channel",
+    "Greeting",
+    "done",
+    "executed",
+    "executed_bytes",
+    "is_succession",
+    "open_greeting",
+    "padded",
+    "refusal",
+    "seal_greeting",
+    "settle",
+    "succession",
+]
 
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
-_GREETING = b"scumble greeting v1"
-_DONE, _REFUSED = b"\0", b"\1"
+_GREETING = b"scumble greeting v2"
+_SUCCESSION = b"scumble succession v1"
+_DONE, _REFUSED, _SHORT = b"\0", b"\1", b"\2"
+_LENGTH = struct.Struct("<H")
+_SILENT = (Tampered, Refused, Locked)  # they say the same whatever was the reason
+
+_KEY = re.compile("[0-9a-f]{64}")
+_DATABASE = re.compile("[0-9a-f]{16,64}")
+_SIGNATURE = re.compile("[0-9a-f]{128}")
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """SECRET: who wants a session for which database, with which keys; only the owner sends the data key along."""
+
+    database: str
+    request_key: bytes = field(repr=False)
+    answer_key: bytes = field(repr=False)
+    data_key: bytes | None = field(repr=False)
+    signer: bytes
 
 
 class Channel:
@@ -78,21 +121,84 @@ class Channel:
         return "Channel(<secret>)"
 
 
-def seal_greeting(public_key: bytes, greeting: dict[str, Any]) -> bytes:
-    """The owner's greeting, for the enclave of this key alone."""
+def seal_greeting(public_key: bytes, greeting: Greeting, signing_key: Ed25519PrivateKey) -> bytes:
+    """A signed greeting, for the enclave of this key alone. All of them have one length."""
+    fields = {
+        "database": greeting.database,
+        "request_key": greeting.request_key.hex(),
+        "answer_key": greeting.answer_key.hex(),
+        "data_key": None if greeting.data_key is None else greeting.data_key.hex(),
+        "signer": greeting.signer.hex(),
+        "signature": signing_key.sign(_signed(public_key, greeting)).hex(),
+    }
     try:
-        return _SUITE.encrypt(json.dumps(greeting).encode(), X25519PublicKey.from_public_bytes(public_key), _GREETING)
+        receiver = X25519PublicKey.from_public_bytes(public_key)
+        return _SUITE.encrypt(json.dumps(fields).encode().ljust(GREETING_BYTES), receiver, _GREETING)
     except ValueError:  # no key that anybody can have
         raise Tampered from None
 
 
-def open_greeting(private_key: X25519PrivateKey, sealed: bytes) -> dict[str, Any]:
-    """The inverse, or Tampered."""
+def open_greeting(private_key: X25519PrivateKey, sealed: bytes) -> Greeting:
+    """The greeting, if whoever is named in it has signed it for this enclave; Tampered for anything else."""
     try:
-        greeting: dict[str, Any] = json.loads(_SUITE.decrypt(sealed, private_key, _GREETING))
-    except (InvalidTag, ValueError):
+        fields = json.loads(_SUITE.decrypt(sealed, private_key, _GREETING))
+    except (InvalidTag, ValueError, RecursionError):
         raise Tampered from None
+    match fields:
+        case {
+            "database": str(database),
+            "request_key": str(request_key),
+            "answer_key": str(answer_key),
+            "data_key": None | str() as data_key,
+            "signer": str(signer),
+            "signature": str(signature),
+        } if _DATABASE.fullmatch(database) and _SIGNATURE.fullmatch(signature):
+            keys = [request_key, answer_key, signer, *([] if data_key is None else [data_key])]
+        case _:
+            raise Tampered
+    if not all(map(_KEY.fullmatch, keys)):
+        raise Tampered
+    request, answer, who, *data = map(bytes.fromhex, keys)
+    greeting = Greeting(database, request, answer, data[0] if data else None, who)
+    signed = _signed(private_key.public_key().public_bytes_raw(), greeting)
+    if not _is_signed(who, bytes.fromhex(signature), signed):
+        raise Tampered
     return greeting
+
+
+def succession(database: str, old: Ed25519PrivateKey, new: bytes) -> bytes:
+    """An owner's word that its database is that of another key from now on, its own after a rekey."""
+    return old.sign(_parts(_SUCCESSION, database.encode(), old.public_key().public_bytes_raw(), new))
+
+
+def is_succession(database: str, old: bytes, new: bytes, signature: bytes) -> bool:
+    """Whether this is that word."""
+    return _is_signed(old, signature, _parts(_SUCCESSION, database.encode(), old, new))
+
+
+def _signed(public_key: bytes, greeting: Greeting) -> bytes:
+    return _parts(
+        _GREETING,
+        public_key,
+        greeting.database.encode(),
+        greeting.request_key,
+        greeting.answer_key,
+        greeting.data_key or b"",
+        greeting.signer,
+    )
+
+
+def _parts(*parts: bytes) -> bytes:
+    """What a signature is over: each part after its length, so that no two read alike."""
+    return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
+
+
+def _is_signed(signer: bytes, signature: bytes, signed: bytes) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(signer).verify(signature, signed)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 def done(answer: bytes) -> bytes:
@@ -100,18 +206,45 @@ def done(answer: bytes) -> bytes:
     return _DONE + answer
 
 
-def refusal(error: Exception) -> bytes:
-    """An error as an answer; of one that nobody foresaw, only the type is told: its text may hold a value."""
+def padded(text: bytes, least: int = 0) -> bytes:
+    """JSON with spaces at its end, up to a multiple of PADDED_BYTES; at least to that for `least` bytes."""
+    return text.ljust(-(-max(len(text), least) // PADDED_BYTES) * PADDED_BYTES)
+
+
+def executed(answer: bytes) -> bytes:
+    """The answer to an execution: long enough that a refusal can be as long."""
+    if len(answer) + 1 >= PADDED_BYTES:
+        return _DONE + answer
+    return (_SHORT + _LENGTH.pack(len(answer)) + answer).ljust(PADDED_BYTES, b"\0")
+
+
+def executed_bytes(answer_bytes: int) -> int:
+    """How long that is."""
+    return answer_bytes + 1 if answer_bytes + 1 >= PADDED_BYTES else max(PADDED_BYTES, 1 + _LENGTH.size + answer_bytes)
+
+
+def refusal(error: Exception, size_bytes: int | None = None) -> bytes:
+    """An error as an answer, of just this size if one is given: what does not fit is cut.
+
+    Of an error that nobody foresaw, only the type is told: its text may hold a value.
+    """
     if not isinstance(error, ScumbleError):
         error = ScumbleError(f"the enclave failed: {type(error).__name__}", hint="please report it")
     fields = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
-    return _REFUSED + json.dumps(fields).encode()
+    text = _REFUSED + json.dumps(fields).encode()
+    if size_bytes is None:
+        return text.ljust(-(-len(text) // REFUSAL_BYTES) * REFUSAL_BYTES)
+    if len(text) > size_bytes:
+        text = _REFUSED + json.dumps({**fields, "message": "the enclave refuses this", "hint": None}).encode()
+    return text.ljust(size_bytes)
 
 
 def settle(answer: bytes) -> memoryview:
     """The answer itself; or raise the error that it stands for."""
     if answer[:1] == _DONE:
         return memoryview(answer)[1:]
+    if answer[:1] == _SHORT:
+        return memoryview(answer)[3 : 3 + _LENGTH.unpack_from(answer, 1)[0]]
     fields = json.loads(answer[1:])
     kind = getattr(errors, fields["error"], ScumbleError)
-    raise kind() if kind is Tampered else kind(fields["message"], hint=fields["hint"])
+    raise kind() if kind in _SILENT else kind(fields["message"], hint=fields["hint"])

@@ -14,14 +14,24 @@ import typer
 from scumble import __version__
 from scumble.cli import index, ledger
 from scumble.cli.attack import attack
+from scumble.cli.attest import attest
 from scumble.cli.audit import audit
+from scumble.cli.backup import backup
 from scumble.cli.check import check
 from scumble.cli.drop import drop
+from scumble.cli.gateway import gateway
+from scumble.cli.grant import grant
+from scumble.cli.grants import grants
+from scumble.cli.identity import identity
 from scumble.cli.init import init
 from scumble.cli.load import load
 from scumble.cli.query import explain, query
+from scumble.cli.reaching import reaching
 from scumble.cli.refusals import report
 from scumble.cli.rekey import passphrase, rekey
+from scumble.cli.restore import restore
+from scumble.cli.revoke import revoke
+from scumble.cli.serve import serve, tenant
 from scumble.cli.shell import shell
 from scumble.cli.tables import tables
 from scumble.cli.transcript import transcript
@@ -35,12 +45,26 @@ app = typer.Typer(
 )
 _PANELS: dict[str, list[Callable[..., None]]] = {
     "The database": [init, load, query, explain, shell, tables],
-    "Its care": [check, drop, rekey, passphrase],
+    "Its care": [check, drop, rekey, passphrase, backup, restore],
+    "Others' rights": [identity, grant, revoke, grants],
+    "At a service": [serve, tenant, attest, gateway],
     "Its privacy": [transcript, attack, audit],
+}
+_LOCAL: set[Callable[..., None]] = {
+    passphrase,
+    backup,
+    restore,
+    identity,
+    serve,
+    tenant,
+    gateway,
+    transcript,
+    attack,
+    audit,
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
-        app.command(rich_help_panel=_panel)(_command)
+        app.command(rich_help_panel=_panel)(_command if _command in _LOCAL else reaching(_command))
 app.add_typer(ledger.app, name="ledger", rich_help_panel="Its privacy")
 app.add_typer(index.app, name="index", rich_help_panel="The index by itself")
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from scumble.cli.database import Folder, Json, Key, opened
+from scumble.cli.database import Json, Key, Target, opened
 from scumble.cli.describe import count
 from scumble.cli.progress import bar
 from scumble.errors import Tampered
@@ -20,7 +20,7 @@ _ACCEPTED = (
 
 
 def check(
-    folder: Folder,
+    target: Target,
     accept_restored: Annotated[
         bool,
         typer.Option(
@@ -43,7 +43,7 @@ def check(
     scumble check clinic --accept-restored
     """
     try:
-        with opened(folder, key, accept_restored=accept_restored) as database:
+        with opened(target, key, accept_restored=accept_restored) as database:
             version = database.version
             if accept_restored and not print_json:
                 typer.echo(f"version {version}: {_ACCEPTED}")
@@ -55,7 +55,7 @@ def check(
             refusal.hint = "restore the folder from a backup; if you did, and it is older, --accept-restored takes it"
         raise
     if print_json:
-        about = {"database": str(folder), "version": version, "pages": pages, "tables": tables}
+        about = {"database": target, "version": version, "pages": pages, "tables": tables}
         typer.echo(json.dumps({**about, "accepted": accept_restored}))
         return
-    typer.echo(f"{folder}: whole: {count(pages, 'page')} of {count(tables, 'table')}, {count(version, 'version')}")
+    typer.echo(f"{target}: whole: {count(pages, 'page')} of {count(tables, 'table')}, {count(version, 'version')}")

@@ -4,6 +4,7 @@ Cells are read as text and only then turned into what the domain maps, so that n
 float. Everything here is secret, and pyarrow's error texts quote cells: none of them is passed on.
 """
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ from scumble.domain import (
     TimestampDomain,
 )
 from scumble.errors import FileError, InvalidParameter
-from scumble.owner.quotes import UNCLOSED, CountedQuotes
+from scumble.owner.csv_source import LentFile
+from scumble.owner.quotes import UNCLOSED
 
 __all__ = ["csv_batches"]
 
 _BLOCK_BYTES = 1 << 23
 _MOST_DIGITS = 38  # of a decimal128
+_PARSE = re.compile(r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 
 
 def csv_batches(file: Path, column: str, domain: Domain, delimiter: str) -> Iterator[Any]:
@@ -33,13 +36,7 @@ def csv_batches(file: Path, column: str, domain: Domain, delimiter: str) -> Iter
     import pyarrow as pa
     from pyarrow import csv
 
-    broken: list[Any] = []
-
-    def remember(row: Any) -> str:
-        broken.append(row)
-        return "error"
-
-    parsing = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True, invalid_row_handler=remember)
+    parsing = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     as_text = csv.ConvertOptions(
         include_columns=[column],
         column_types={column: pa.string()},
@@ -48,19 +45,18 @@ def csv_batches(file: Path, column: str, domain: Domain, delimiter: str) -> Iter
         null_values=[""],
     )
     try:
-        with file.open("rb") as binary:
-            names = csv.open_csv(binary, csv.ReadOptions(use_threads=False), parsing).schema.names
+        names = csv.open_csv(pa.OSFile(str(file)), csv.ReadOptions(use_threads=False), parsing).schema.names
         _check_column(file, column, names)
-        with CountedQuotes(file) as quotes:
+        with LentFile(file) as quotes:
             reading = csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
             first_row = 0
-            for batch in csv.open_csv(quotes, reading, parsing, as_text):
+            for batch in csv.open_csv(quotes.lend(), reading, parsing, as_text):
                 yield _typed(batch.column(0), domain, first_row)
                 first_row += len(batch)
             if quotes.unclosed:
                 raise FileError(f"a quote in {file} is never closed", hint=UNCLOSED)
     except (pa.ArrowException, OSError) as error:
-        raise _explained(file, broken) from error
+        raise _explained(file, str(error)) from error
 
 
 def _typed(texts: Any, domain: Domain, first_row: int) -> Any:
@@ -115,12 +111,11 @@ def _check_column(file: Path, column: str, names: list[str]) -> None:
     )
 
 
-def _explained(file: Path, broken: list[Any]) -> FileError:
-    if broken:
-        row = broken[0]
-        line = "" if row.number is None else f" in line {row.number}"
+def _explained(file: Path, text: str) -> FileError:
+    if found := _PARSE.match(text):
+        line = "" if found[1] is None else f" in line {found[1]}"
         return FileError(
-            f"{file} is broken{line}: {row.actual_columns} cells where the first line has {row.expected_columns}",
+            f"{file} is broken{line}: {found[3]} cells where the first line has {found[2]}",
             hint="a delimiter or a line break within a cell needs quotes around the cell",
         )
     return FileError(f"{file} cannot be read as csv", hint="it has to be UTF-8, with the columns' names in line 1")

@@ -15,9 +15,12 @@ from typing import Annotated
 
 import typer
 
-from scumble import embedded
+from scumble import opening
+from scumble.cli.reaching import connecting
 from scumble.errors import InvalidParameter, NotFound
+from scumble.owner import key_file
 from scumble.owner.database import Database
+from scumble.remote.address import is_address
 
 __all__ = [
     "Folder",
@@ -25,14 +28,22 @@ __all__ = [
     "Key",
     "Params",
     "Sql",
+    "Target",
     "asking",
     "check_there",
+    "key_place",
     "new_passphrase",
     "on_terminal",
     "opened",
 ]
 
 Asked = Callable[[], str]
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="DB", help="The database: its folder, or scumble://HOST:PORT/NAME at a service.", show_default=False
+    ),
+]
 Folder = Annotated[Path, typer.Argument(metavar="DB", help="The database's folder.", show_default=False)]
 Key = Annotated[
     Path | None,
@@ -52,11 +63,14 @@ Params = Annotated[
 
 @contextmanager
 def opened(
-    folder: Path, key: Path | None, *, asked: Asked | None = None, accept_restored: bool = False
+    target: str, key: Path | None, *, asked: Asked | None = None, accept_restored: bool = False
 ) -> Iterator[Database]:
     """The database, for the time of a command; `asked` is what asks for its passphrase, if that is needed again."""
-    check_there(folder)
-    database = embedded.open(folder, key=key, passphrase=asked or asking(), accept_restored=accept_restored)
+    if not is_address(target):
+        check_there(Path(target))
+    database = opening.open(
+        target, key=key, passphrase=asked or asking(), accept_restored=accept_restored, **connecting()
+    )
     with database:
         yield database
 
@@ -65,6 +79,15 @@ def check_there(folder: Path) -> None:
     """Refuse a folder that holds no database, by its name."""
     if not (folder / "database.json").exists():
         raise NotFound(f"there is no database in {folder}", hint=f"make one with `scumble init {folder}`")
+
+
+def key_place(target: str, key: Path | None) -> Path:
+    """Where the key file of a database is."""
+    if not is_address(target):
+        return key_file.key_path(Path(target), key)
+    from scumble.remote.opening import key_path
+
+    return key_path(target, key)
 
 
 def asking() -> Asked | None:

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from scumble.cli.database import Folder, Json, Key, opened
+from scumble.cli.database import Json, Key, Target, opened
 from scumble.errors import InvalidParameter
 
 __all__ = ["drop"]
 
 
 def drop(
-    folder: Folder,
+    target: Target,
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The table to drop.", show_default=False)],
     yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
     key: Key = None,
@@ -24,7 +24,7 @@ def drop(
     \b
     scumble drop clinic visits
     """
-    with opened(folder, key) as database:
+    with opened(target, key) as database:
         name = database.table(table).name
         if not yes:
             if not sys.stdin.isatty():
@@ -33,6 +33,6 @@ def drop(
         database.drop(name)
         version = database.version
     if print_json:
-        typer.echo(json.dumps({"database": str(folder), "table": name, "version": version}))
+        typer.echo(json.dumps({"database": target, "table": name, "version": version}))
         return
     typer.echo(f"{name}: dropped. What its indexes cost stays spent.")

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from scumble.boundary.catalog import Run, Table
-from scumble.cli.database import Folder, Json, Key, opened
+from scumble.cli.database import Json, Key, Target, opened
 from scumble.cli.describe import count
 from scumble.cli.progress import bar
 from scumble.errors import InvalidParameter
@@ -29,7 +29,7 @@ _NO_INDEX = "every query will read the whole table; see --index"
 
 
 def load(
-    folder: Folder,
+    target: Target,
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A new table, or one to add to.", show_default=False)],
     source: Annotated[
         str,
@@ -101,7 +101,7 @@ def load(
         types=dict(map(_declared, types or [])),
         query=query,
     )
-    with opened(folder, key) as database:
+    with opened(target, key) as database:
         before = database.ledger.spent()
         with bar("rows") as progress:
             report = database.load(table, source, indexes=specs, options=options, progress=progress)

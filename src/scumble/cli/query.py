@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scumble.cli.answers import as_csv, as_json, as_table, write_arrow
-from scumble.cli.database import Folder, Json, Key, Params, Sql, opened
+from scumble.cli.database import Json, Key, Params, Sql, Target, opened
 from scumble.cli.parameters import read_parameters
 from scumble.cli.progress import working
 from scumble.errors import InvalidParameter
@@ -24,7 +24,7 @@ __all__ = ["explain", "query", "stats_line"]
 
 
 def query(
-    folder: Folder,
+    target: Target,
     sql: Sql,
     *,
     param: Params = None,
@@ -52,7 +52,7 @@ def query(
     if print_json + csv + (arrow is not None) > 1:
         raise InvalidParameter("an answer has one form", hint="one of --json, --csv and --arrow")
     text = sys.stdin.read() if sql == "-" else sql
-    with opened(folder, key) as database:
+    with opened(target, key) as database:
         values = read_parameters(text, param or [])
         begun = time.perf_counter()
         with working("asking"):
@@ -72,14 +72,14 @@ def query(
             typer.echo(stats_line(database.explain(text, values), seconds), err=True)
 
 
-def explain(folder: Folder, sql: Sql, param: Params = None, key: Key = None, print_json: Json = False) -> None:
+def explain(target: Target, sql: Sql, param: Params = None, key: Key = None, print_json: Json = False) -> None:
     """Say what a query would read, and what the provider would see of it. Asks nothing.
 
     \b
     scumble explain clinic "SELECT count(*) FROM visits WHERE amount < 20"
     """
     text = sys.stdin.read() if sql == "-" else sql
-    with opened(folder, key) as database:
+    with opened(target, key) as database:
         explained = database.explain(text, read_parameters(text, param or []))
     typer.echo(json.dumps(explained.to_json(), default=str) if print_json else str(explained))
 

@@ -9,7 +9,18 @@ from typing import Annotated
 
 import typer
 
-from scumble.cli.database import Folder, Json, Key, asking, check_there, new_passphrase, on_terminal, opened
+from scumble.cli.database import (
+    Folder,
+    Json,
+    Key,
+    Target,
+    asking,
+    check_there,
+    key_place,
+    new_passphrase,
+    on_terminal,
+    opened,
+)
 from scumble.cli.progress import working
 from scumble.errors import InvalidParameter, KeyRefused
 from scumble.owner import key_file
@@ -20,7 +31,7 @@ __all__ = ["passphrase", "rekey"]
 NEW = "SCUMBLE_NEW_PASSPHRASE"
 
 
-def rekey(folder: Folder, key: Key = None, print_json: Json = False) -> None:
+def rekey(target: Target, key: Key = None, print_json: Json = False) -> None:
     """Seal everything anew under a fresh key, and replace the key file.
 
     For when a key file may have been seen. Old copies of it open nothing of what
@@ -32,16 +43,16 @@ def rekey(folder: Folder, key: Key = None, print_json: Json = False) -> None:
     \b
     scumble rekey clinic
     """
-    path = key_file.key_path(folder, key)
+    path = key_place(target, key)
     asked = asking()
-    with opened(folder, key, asked=asked) as database:
+    with opened(target, key, asked=asked) as database:
         with working("sealing anew"):
             database.rekey(asked)
         version = database.version
     if print_json:
-        typer.echo(json.dumps({"database": str(folder), "key": str(path), "version": version}))
+        typer.echo(json.dumps({"database": target, "key": str(path), "version": version}))
         return
-    typer.echo(f"{folder}: sealed anew as version {version}")
+    typer.echo(f"{target}: sealed anew as version {version}")
     typer.echo(f"{path}: holds the new key. Back it up now: older backups of it no longer open this database.")
 
 

@@ -11,11 +11,12 @@ from typing import Annotated
 
 import typer
 
-from scumble import embedded
+from scumble import opening
 from scumble.cli.answers import as_json, as_table
-from scumble.cli.database import Folder, Key, asking, check_there
+from scumble.cli.database import Key, Target, asking, check_there
 from scumble.cli.describe import count
 from scumble.cli.query import stats_line
+from scumble.cli.reaching import connecting
 from scumble.cli.refusals import INTERRUPTED, REFUSED, report
 from scumble.cli.statements import units
 from scumble.cli.tables import table_lines
@@ -23,6 +24,7 @@ from scumble.cli.transcript import exchange_lines, public_names
 from scumble.errors import InvalidParameter
 from scumble.owner.database import Database
 from scumble.provider.front import Provider
+from scumble.remote.address import is_address
 
 __all__ = ["shell"]
 
@@ -40,7 +42,7 @@ SELECT ...;           a query, on as many lines as it needs: ; ends it
 
 
 def shell(
-    folder: Folder,
+    target: Target,
     no_history: Annotated[
         bool, typer.Option("--no-history", help="Keep no history: it would hold the constants of your queries.")
     ] = False,
@@ -59,16 +61,17 @@ def shell(
     scumble shell clinic
     echo "SELECT count(*) FROM visits;" | scumble shell clinic
     """
-    check_there(folder)
-    asked = asking()
+    if not is_address(target):
+        check_there(Path(target))
+    asked, reach = asking(), connecting()
     typed = sys.stdin.isatty() and sys.stdout.isatty()
     session = _Shell(
-        folder, lambda: embedded.open(folder, key=key, passphrase=asked), print_json=print_json, timer=typed
+        target, lambda: opening.open(target, key=key, passphrase=asked, **reach), print_json=print_json, timer=typed
     )
     try:
         if typed:
             tables = count(len(session.database.tables), "table")
-            typer.echo(f"{folder}: {tables}. .help says what there is; .quit or Ctrl-D ends.")
+            typer.echo(f"{target}: {tables}. .help says what there is; .quit or Ctrl-D ends.")
             from scumble.cli.terminal import typed_units
 
             session.run(typed_units(session.names, session.commands, history=not no_history))
@@ -80,9 +83,9 @@ def shell(
 
 
 class _Shell:
-    def __init__(self, folder: Path, reopen: Callable[[], Database], *, print_json: bool, timer: bool) -> None:
+    def __init__(self, target: str, reopen: Callable[[], Database], *, print_json: bool, timer: bool) -> None:
         self.database = reopen()
-        self._folder, self._reopen, self._print_json, self._timer = folder, reopen, print_json, timer
+        self._target, self._reopen, self._print_json, self._timer = target, reopen, print_json, timer
         self.commands: dict[str, Callable[[str], None]] = {
             ".tables": self._tables,
             ".schema": self._schema,
@@ -149,7 +152,7 @@ class _Shell:
         if not isinstance(service, Provider):
             raise InvalidParameter("this provider shows no transcript", hint="ask whoever keeps it")
         last = list(service.transcript.exchanges())[-SHOWN_EXCHANGES:]
-        names = public_names(self._folder, set())
+        names = public_names(Path(self._target), set())
         for exchange in last:
             for line in exchange_lines(exchange, names):
                 typer.echo(line)

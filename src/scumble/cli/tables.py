@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from scumble.boundary.catalog import Run, Table
-from scumble.cli.database import Folder, Json, Key, opened
+from scumble.cli.database import Json, Key, Target, opened
 from scumble.cli.describe import count
 from scumble.index.summary import summarize
 from scumble.privacy.amounts import show
@@ -16,7 +16,7 @@ __all__ = ["table_lines", "tables"]
 
 
 def tables(
-    folder: Folder,
+    target: Target,
     table: Annotated[str | None, typer.Argument(metavar="[TABLE]", help="Only this one.", show_default=False)] = None,
     key: Key = None,
     print_json: Json = False,
@@ -30,14 +30,14 @@ def tables(
     scumble tables clinic
     scumble tables clinic visits --json
     """
-    with opened(folder, key) as database:
+    with opened(target, key) as database:
         chosen = database.tables if table is None else (database.table(table),)
         version = database.version
     if print_json:
         typer.echo(json.dumps({"version": version, "tables": list(map(_as_json, chosen))}))
         return
     if not chosen:
-        typer.echo(f'no table yet: scumble load {folder} TABLE FILE --index "COLUMN DOMAIN epsilon=0.5"')
+        typer.echo(f'no table yet: scumble load {target} TABLE FILE --index "COLUMN DOMAIN epsilon=0.5"')
     for place, each in enumerate(chosen):
         if place:
             typer.echo()

@@ -40,6 +40,7 @@ class Accumulation:
             (aggregate, self._words(count), [(part, self._words(part)) for part in others])
             for aggregate, (count, *others) in zip(wanted.aggregates, parts, strict=True)
         ]
+        self.answer_bytes = 8 * words
         self._empty = np.zeros(words, np.int64)
         for part in (part for own in parts for part in own if part.kind == "extremes"):
             self._empty[self._words(part)] = kernels.no_extremes(part.words // 2, self._groups).reshape(-1)

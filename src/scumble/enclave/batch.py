@@ -1,4 +1,9 @@
-"""A batch: some consecutive pages of a run; its columns are opened as they are asked for, and only once. SECRET."""
+"""A batch: some consecutive pages of a run, opened all before any row of them is looked at. SECRET.
+
+So an error that depends on a row, wherever it comes from, changes nothing about what is read.
+"""
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,23 +22,31 @@ Mask = NDArray[np.uint8]
 class Batch:
     """SECRET: the rows of some pages, and which of them match."""
 
+    mask: Mask
+
     def __init__(
-        self, reader: RunReader, first_page: int, pages: int, predicate: Evaluate, bounds: Words, real_rows: int
+        self,
+        reader: RunReader,
+        first_page: int,
+        pages: int,
+        columns: Sequence[int],
+        real_rows: int,
+        predicate: Evaluate,
     ) -> None:
-        self._reader, self._first_page, self._pages = reader, first_page, pages
-        self._columns: dict[int, FetchedColumn] = {}
+        self._columns = {place: reader.fetch(place, first_page, pages) for place in columns}
         self._wide: dict[Expression, Words] = {}
-        page_rows = reader.run.page_rows
-        self.rows = pages * page_rows
-        self.mask = kernels.mask_rows(first_page * page_rows, self.rows, real_rows)
-        self.mask &= predicate(self.column, bounds, self.rows)
+        self._real_rows, self._predicate = real_rows, predicate
+        self._first_row = first_page * reader.run.page_rows
+        self.rows = pages * reader.run.page_rows
+
+    def match(self, bounds: Words) -> None:
+        """Find out which rows match."""
+        self.mask = kernels.mask_rows(self._first_row, self.rows, self._real_rows)
+        self.mask &= self._predicate(self.column, bounds, self.rows)
 
     def column(self, place: int) -> FetchedColumn:
         """A column's rows."""
-        column = self._columns.get(place)
-        if column is None:
-            column = self._columns[place] = self._reader.fetch(place, self._first_page, self._pages)
-        return column
+        return self._columns[place]
 
     def valid(self, columns: frozenset[int]) -> Mask | None:
         """1 where none of the columns is null; None if none of them is nullable."""

@@ -35,8 +35,15 @@ class Load:
     """SECRET: rows on their way into a table."""
 
     def __init__(
-        self, storage: Storage, table: Table, orders: tuple[IndexOrder, ...], page_rows: int, memory_bytes: int
+        self,
+        storage: Storage,
+        table: Table,
+        orders: tuple[IndexOrder, ...],
+        page_rows: int,
+        memory_bytes: int,
+        batch: str,
     ) -> None:
+        self.batch = batch
         self._storage, self.table, self._orders, self._page_rows = storage, table, orders, page_rows
         self._layout = RowLayout(table.schema, tuple(order.domain.size for order in orders))
         # Two chunks are merged at a time, and a third is being read or written.
@@ -65,15 +72,14 @@ class Load:
 
     def build(self) -> tuple[Run, ...]:
         """Make the runs."""
-        batch = os.urandom(16).hex()
         if not self._orders:
-            return (self._seal(self._writers[0], batch, None, None),)
+            return (self._seal(self._writers[0], None, None),)
         runs = []
         for place, (order, writer) in enumerate(zip(self._orders, self._writers, strict=True)):
             key_word = self._layout.key_offset + place
             self._rows.sort(key_word)
             index = self._learn(order, key_word)
-            runs.append(self._seal(writer, batch, order.attribute, index))
+            runs.append(self._seal(writer, order.attribute, index))
         return tuple(runs)
 
     def _learn(self, order: IndexOrder, key_word: int) -> IndexModel:
@@ -89,13 +95,13 @@ class Load:
         index.fit_counts(counts, domain=order.domain, budget=paid, beta=order.beta, capacity=self._capacity)
         return index.model
 
-    def _seal(self, writer: RunWriter, batch: str, attribute: str | None, index: IndexModel | None) -> Run:
+    def _seal(self, writer: RunWriter, attribute: str | None, index: IndexModel | None) -> Run:
         for first_page, rows in self._pieces():
             for place, column in enumerate(self.table.schema):
                 offset = self._layout.column_offsets[place]
                 words = rows[:, offset] if column.type.words == 1 else rows[:, offset : offset + column.type.words]
                 writer.write(place, first_page, words, self._validity(rows, place) if column.nullable else None)
-        return Run(writer.run, batch, attribute, self._capacity, self._page_rows, index, writer.finish())
+        return Run(writer.run, self.batch, attribute, self._capacity, self._page_rows, index, writer.finish())
 
     def _pieces(self) -> Iterator[tuple[int, Words]]:
         step = max(1, SEALED_ROWS // self._page_rows) * self._page_rows

@@ -1,7 +1,8 @@
 """Execution: a plan, pages to read and the bounds come in; an answer goes out whose length only those decide.
 
 Rows, bounds and answers are SECRET; plans and page numbers are public. `execute` is the whole of it: every row of every
-page is held against the whole predicate, then aggregated, or blanked where it does not match.
+page is held against the whole predicate, then aggregated, or blanked where it does not match. If that fails, which may
+depend on a row, all pages are read nevertheless, and only then the error is raised.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,16 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.boundary.catalog import Table
-from scumble.boundary.plan import Plan, RowColumns
-from scumble.boundary.predicate import columns_of
+from scumble.boundary.plan import Aggregates, Plan, RowColumns
+from scumble.boundary.predicate import And, Compare, In, Or, Predicate, columns_of
 from scumble.boundary.requests import Execution, PageRange
 from scumble.enclave.aggregate import Accumulation
 from scumble.enclave.batch import Batch
 from scumble.enclave.pages import RunReader
 from scumble.enclave.predicates import compiled
 from scumble.errors import InvalidParameter
+from scumble.schema import Schema
 
-__all__ = ["Prepared", "execute"]
+__all__ = ["Prepared", "answer_bytes", "execute"]
 
 BATCH_BYTES = 1 << 19  # of a column at a time: so many that calls cost little, so few that they stay in the cache
 
@@ -37,6 +39,8 @@ class Prepared:
         read = frozenset().union(*map(columns_of, plan.predicates), plan.output.reads)
         self.widest_bytes = max((table.schema.columns[place].page_row_bytes for place in read), default=1)
         self.accumulation = None if isinstance(plan.output, RowColumns) else Accumulation(plan.output, table.schema)
+        outputs = _output_columns(plan.output, table.schema)
+        self.columns = [tuple(dict.fromkeys([*_columns(part), *outputs])) for part in plan.predicates]
 
 
 def execute(prepared: Prepared, execution: Execution, reader: Reader) -> bytes:
@@ -44,21 +48,63 @@ def execute(prepared: Prepared, execution: Execution, reader: Reader) -> bytes:
     for scan in execution.scans:
         _check_pages(scan.pages, prepared.table.runs[scan.run].pages)
     batches = _batches(prepared, execution, reader)
-    if prepared.accumulation is None:
-        return _blanked_rows(prepared, execution, batches)
-    answer = prepared.accumulation.begin()
-    for batch in batches:
-        prepared.accumulation.add(batch, answer)
-    return prepared.accumulation.finish(answer)
+    try:
+        if prepared.accumulation is None:
+            return _blanked_rows(prepared, execution, batches)
+        answer = prepared.accumulation.begin()
+        for batch in batches:
+            batch.match(execution.bounds)
+            prepared.accumulation.add(batch, answer)
+        return prepared.accumulation.finish(answer)
+    except Exception:
+        for _ in batches:  # what was to be read is read, whatever went wrong with a row
+            pass
+        raise
+
+
+def answer_bytes(prepared: Prepared, execution: Execution) -> int:
+    """How long the answer will be, from public facts."""
+    if prepared.accumulation is not None:
+        return prepared.accumulation.answer_bytes
+    assert isinstance(prepared.output, RowColumns)  # noqa: S101  there is nothing else
+    rows = 0
+    for scan in execution.scans:
+        run = prepared.table.runs[scan.run]
+        _check_pages(scan.pages, run.pages)
+        rows += run.page_rows * sum(count for _, count in scan.pages)
+    return rows * (1 + sum(prepared.table.schema.columns[place].page_row_bytes for place in prepared.output.columns))
 
 
 def _batches(prepared: Prepared, execution: Execution, reader: Reader) -> Iterator[Batch]:
     for run_place, predicate_place, pages in execution.scans:
         run = prepared.table.runs[run_place]
         pages_of_run, real_rows = reader(run.id)
-        predicate = prepared.predicates[predicate_place]
+        predicate, columns = prepared.predicates[predicate_place], prepared.columns[predicate_place]
         for first, count in _pieces(pages, max(1, BATCH_BYTES // (run.page_rows * prepared.widest_bytes))):
-            yield Batch(pages_of_run, first, count, predicate, execution.bounds, real_rows)
+            yield Batch(pages_of_run, first, count, columns, real_rows, predicate)
+
+
+def _columns(predicate: Predicate) -> list[int]:
+    """The columns that a predicate reads, in the order in which it does."""
+    match predicate:
+        case In(column=column):
+            return [column]
+        case Compare(left=left, right=right):
+            return [left, right]
+        case And(parts) | Or(parts):
+            return [column for part in parts for column in _columns(part)]
+    return []
+
+
+def _output_columns(output: Aggregates | RowColumns, schema: Schema) -> list[int]:
+    """The columns that an output reads: to count what cannot be null, none is read."""
+    if isinstance(output, RowColumns):
+        return list(output.columns)
+    read = list(output.group_by)
+    for aggregate in output.aggregates:
+        only_counted = aggregate.function == "count"
+        read += [place for place in sorted(aggregate.columns) if not only_counted or schema.columns[place].nullable]
+    return read
 
 
 def _check_pages(pages: Sequence[PageRange], most: int) -> None:
@@ -92,6 +138,7 @@ def _blanked_rows(prepared: Prepared, execution: Execution, batches: Iterator[Ba
     row = 0
     for batch in batches:
         end = row + batch.rows
+        batch.match(execution.bounds)
         answer[row:end] = batch.mask
         for place, (values, valid) in zip(wanted.columns, parts, strict=True):
             fetched = batch.column(place)

@@ -1,8 +1,9 @@
 """Manifests: the catalog of a version and the secrets that go with it, sealed; and the chain of the versions.
 
-The catalog is public, the number of real rows in each run is SECRET. A manifest is sealed under the data key with the
-catalog as associated data, so nobody else can make one; each names the hash of the one before it. An owner who
-remembers one hash can therefore tell a later version from a forged or an earlier one.
+The catalog is public; the number of real rows in each run, the owner's public key and the grants are SECRET. A
+manifest is sealed under the data key with the catalog as associated data, so nobody else can make one; each names the
+hash of the one before it. An owner who remembers one hash can therefore tell a later version from a forged or an
+earlier one.
 """
 
 import hashlib
@@ -14,26 +15,28 @@ from dataclasses import dataclass
 from cryptography.exceptions import InvalidTag
 
 from scumble.boundary.catalog import Catalog
-from scumble.boundary.manifest import pack, unpack
+from scumble.boundary.manifest import LENGTH, pack, unpack
 from scumble.boundary.storage import Storage
+from scumble.enclave.access import Access
 from scumble.enclave.keys import NONCE_BYTES, DataKeys
 from scumble.errors import NotFound, Tampered
 
-__all__ = ["Manifest", "check_chain", "manifest_hash", "open_head", "open_manifest", "seal_manifest"]
+__all__ = ["Manifest", "check_chain", "check_descent", "manifest_hash", "open_head", "open_manifest", "seal_manifest"]
 
-NO_PREVIOUS = ""
+ROW_COUNT_BYTES = 24  # a run's name, and how many of its rows are real
 
 
 @dataclass(frozen=True, eq=False)
 class Manifest:
-    """A version: its public catalog, its hash, and SECRET, how many rows of each run are real."""
+    """A version: its public catalog, its hash, and SECRET, how many rows of each run are real, and who may do what."""
 
     catalog: Catalog
     hash: str
     real_rows: dict[str, int]
+    access: Access
 
     def __repr__(self) -> str:
-        return f"Manifest(version={self.catalog.version}, real_rows=<secret>)"
+        return f"Manifest(version={self.catalog.version}, real_rows=<secret>, access=<secret>)"
 
 
 def manifest_hash(manifest: bytes) -> str:
@@ -41,10 +44,11 @@ def manifest_hash(manifest: bytes) -> str:
     return hashlib.sha256(manifest).hexdigest()
 
 
-def seal_manifest(keys: DataKeys, catalog: Catalog, real_rows: dict[str, int]) -> bytes:
-    """The manifest's bytes. How long the secret part is depends on the number of runs only."""
+def seal_manifest(keys: DataKeys, catalog: Catalog, real_rows: dict[str, int], access: Access) -> bytes:
+    """The manifest's bytes. How long the secret part is depends on the number of runs, and roughly that of grants."""
     public = json.dumps(catalog.to_json(), separators=(",", ":")).encode()
-    secret = b"".join(bytes.fromhex(run) + rows.to_bytes(8, "little") for run, rows in sorted(real_rows.items()))
+    rows = b"".join(bytes.fromhex(run) + rows.to_bytes(8, "little") for run, rows in sorted(real_rows.items()))
+    secret = LENGTH.pack(len(rows)) + rows + access.to_bytes()
     nonce = os.urandom(NONCE_BYTES)
     return pack(public, nonce + keys.manifest.encrypt(nonce, secret, public))
 
@@ -56,11 +60,14 @@ def open_manifest(keys: DataKeys, manifest: bytes) -> Manifest:
         secret = keys.manifest.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], public)
     except (InvalidTag, ValueError):
         raise Tampered from None
+    (length,) = LENGTH.unpack_from(secret)
+    counts, block = secret[LENGTH.size : LENGTH.size + length], secret[LENGTH.size + length :]
     rows = {
-        secret[at : at + 16].hex(): int.from_bytes(secret[at + 16 : at + 24], "little")
-        for at in range(0, len(secret), 24)
+        counts[at : at + 16].hex(): int.from_bytes(counts[at + 16 : at + ROW_COUNT_BYTES], "little")
+        for at in range(0, length, ROW_COUNT_BYTES)
     }
-    return Manifest(Catalog.from_json(json.loads(public)), manifest_hash(manifest), rows)
+    catalog = Catalog.from_json(json.loads(public))
+    return Manifest(catalog, manifest_hash(manifest), rows, Access.from_bytes(block))
 
 
 def open_head(storage: Storage, keys: DataKeys, database: str, anchor: tuple[int, str] | None) -> Manifest:
@@ -70,7 +77,7 @@ def open_head(storage: Storage, keys: DataKeys, database: str, anchor: tuple[int
         if head.catalog.database != database:
             raise Tampered
         if anchor is not None:
-            _check_descent(storage, head, anchor)
+            check_descent(storage, head, anchor)
     except NotFound:
         raise Tampered from None
     return head
@@ -82,7 +89,8 @@ def check_chain(storage: Storage, catalog: Catalog) -> None:
         pass
 
 
-def _check_descent(storage: Storage, head: Manifest, anchor: tuple[int, str]) -> None:
+def check_descent(storage: Storage, head: Manifest, anchor: tuple[int, str]) -> None:
+    """Tampered unless a version is the anchored one, or hashes lead from it back to that."""
     if [(head.catalog.version, head.hash), *_ancestors(storage, head.catalog, anchor[0])][-1] != anchor:
         raise Tampered
 

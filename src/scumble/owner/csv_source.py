@@ -7,9 +7,11 @@ empty text. pyarrow's error texts quote cells, so none of them is passed on.
 
 import csv
 import re
+import time
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from scumble.domain import (
     CategoryDomain,
@@ -29,11 +31,14 @@ from scumble.schema.arrow import arrow_type
 from scumble.schema.declared import parse_type, split_nullability
 from scumble.schema.types import MAX_DECIMAL_DIGITS
 
-__all__ = ["open_csv"]
+__all__ = ["LentFile", "open_csv"]
+
+T = TypeVar("T")
 
 _BLOCK_BYTES = 1 << 22
 _CELL = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?")
 _PARSE = re.compile(r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 10, 0.0005
 _DECLARE = "correct it, or declare the column's type: it was told from the first rows"
 
 
@@ -51,6 +56,62 @@ def open_csv(
         return Source(schema, 0, iter(()))
     schema = file.schema(told)
     return Source(schema, None, sliced(file.batches(schema), batch_rows))
+
+
+class LentFile(CountedQuotes):
+    """A file that is lent to pyarrow, and closed when pyarrow has let go of it and of all that it read.
+
+    It does so in threads of its own some time after the last row, and needs the interpreter for it: a process whose
+    interpreter was being shut down meanwhile would hang or die.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._lent: list[weakref.ref[Any]] = []
+
+    def __exit__(self, *_: object) -> None:
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while self.still_lent() and time.monotonic() < end:
+            time.sleep(_PAUSE_SECONDS)
+        self.close()
+
+    def lend(self) -> "_Lent":
+        """The file, for a reader that nobody keeps beyond the `with`."""
+        return self._remembered(_Lent(self))
+
+    def block(self, size: int) -> "_Block":
+        """Read."""
+        return self._remembered(_Block(self.read(size)))
+
+    def still_lent(self) -> list[weakref.ref[Any]]:
+        """What somebody still holds."""
+        return [lent for lent in self._lent if lent() is not None]
+
+    def _remembered(self, lent: T) -> T:
+        self._lent = [*self.still_lent(), weakref.ref(lent)]
+        return lent
+
+
+class _Block(bytearray):
+    """Bytes that can be referred to weakly."""
+
+
+class _Lent:
+    """What pyarrow asks of a file."""
+
+    closed = False
+
+    def __init__(self, file: LentFile) -> None:
+        self._file = file
+
+    def read(self, size: int) -> _Block:
+        return self._file.block(size)
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Leave that to the lender."""
 
 
 class _CsvFile:
@@ -88,8 +149,8 @@ class _CsvFile:
         import pyarrow as pa
 
         try:
-            with CountedQuotes(self._path) as quotes:
-                yield from self._reader(quotes, dict(zip(schema.names, schema.types, strict=True)))
+            with LentFile(self._path) as quotes:
+                yield from self._reader(quotes.lend(), dict(zip(schema.names, schema.types, strict=True)))
                 if quotes.unclosed:
                     raise BadRows(f"a quote in {self._path} is never closed", hint=UNCLOSED)
         except (pa.ArrowException, OSError) as error:

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -43,19 +44,26 @@ __all__ = [
     "Passphrase",
     "anchor_key",
     "anchor_path",
+    "beside",
     "canonical",
     "create",
     "data_key",
     "default_key_path",
+    "derived",
     "given_passphrase",
     "is_protected",
     "key_path",
+    "kind_of",
     "ledger_path",
     "open_key",
     "parse_canonical",
+    "protected",
     "read_small",
     "replace",
     "replace_file",
+    "revealed",
+    "signing_key",
+    "write_new",
 ]
 
 Passphrase: TypeAlias = str | Callable[[], str] | None
@@ -88,7 +96,13 @@ class OwnerKey:
 def create(path: Path, database: str, passphrase: str | None) -> OwnerKey:
     """Draw a new key and write its file; Exists if anything is there. None: the file's mode is its protection."""
     key = OwnerKey(database, secrets.token_bytes(_KEY_BYTES))
-    with _draft(path, _encode(key, passphrase, SCRYPT_COST)) as draft:
+    write_new(path, _encode(key, passphrase, SCRYPT_COST))
+    return key
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a key file where there is none; Exists if anything is there."""
+    with _draft(path, content) as draft:
         try:
             os.link(draft, path)
         except FileExistsError:
@@ -96,20 +110,37 @@ def create(path: Path, database: str, passphrase: str | None) -> OwnerKey:
                 f"there is a key file at {path} already",
                 hint="whatever it opens is lost without it: name another file rather than delete it",
             ) from None
-    return key
 
 
 def open_key(path: Path, passphrase: Passphrase = None) -> OwnerKey:
-    """Read a key file. The passphrase is asked for once, and only if the file has one."""
+    """Read an owner's key file. The passphrase is asked for once, and only if the file has one."""
+    if kind_of(path) != "owner":
+        raise KeyRefused(
+            f"{path} is an analyst's key file, not an owner's", hint="name the owner's with --key or SCUMBLE_KEY"
+        )
+    header, keys = revealed(path, passphrase)
+    return _owner_key(header.get("database"), keys, path)
+
+
+def kind_of(path: Path) -> str:
+    """Whose key file it says it is: `owner` or `analyst`; nobody has vouched for it yet."""
+    kind = _load(path)[0].get("kind", "owner")
+    if kind not in ("owner", "analyst"):
+        raise _damaged(path)
+    return str(kind)
+
+
+def revealed(path: Path, passphrase: Passphrase) -> tuple[dict[str, Any], object]:
+    """What a key file says in the open, and the keys in it, once that is proven."""
     content, others_can_read = _load(path)
     if content.get("protection") == "passphrase":
-        return _unseal(content, _needed(passphrase, path), path)
+        return content, _unseal(content, _needed(passphrase, path), path)
     if others_can_read:
         raise KeyRefused(
             f"others can read the key file {path}, and no passphrase protects it",
             hint=f"chmod 600 {shlex.quote(str(path))}",
         )
-    return _uncover(content, path)
+    return content, _uncover(content, path)
 
 
 def is_protected(path: Path) -> bool:
@@ -131,12 +162,17 @@ def given_passphrase(passphrase: Passphrase) -> str | None:
 
 def data_key(root: bytes, database: str) -> bytes:
     """The key that the enclave gets: all sealed pages and manifests hang on it."""
-    return _derived(root, database, b"scumble data key v1")
+    return derived(root, database, b"scumble data key v1")
 
 
 def anchor_key(root: bytes, database: str) -> bytes:
     """The key of the anchor, which never leaves the owner."""
-    return _derived(root, database, b"scumble anchor v1")
+    return derived(root, database, b"scumble anchor v1")
+
+
+def signing_key(root: bytes, database: str) -> Ed25519PrivateKey:
+    """The key that signs the owner's greetings; the enclave knows the owner by its public half."""
+    return Ed25519PrivateKey.from_private_bytes(derived(root, database, b"scumble owner signature v1"))
 
 
 def key_path(folder: Path, given: Path | None = None) -> Path:
@@ -160,12 +196,12 @@ def default_key_path(folder: Path) -> Path:
 
 def ledger_path(key_path: Path) -> Path:
     """The ledger's place: clinic.ledger for clinic.key."""
-    return _beside(key_path, ".ledger")
+    return beside(key_path, ".ledger")
 
 
 def anchor_path(key_path: Path) -> Path:
     """The anchor's place: clinic.anchor for clinic.key."""
-    return _beside(key_path, ".anchor")
+    return beside(key_path, ".anchor")
 
 
 def canonical(content: dict[str, Any]) -> bytes:
@@ -298,21 +334,26 @@ def _needed(passphrase: Passphrase, path: Path) -> str:
 
 
 def _encode(key: OwnerKey, passphrase: str | None, cost: int) -> bytes:
-    header: dict[str, Any] = {"format": _FORMAT, "database": key.database}
     roots = {"root": key.root.hex(), "next_root": None if key.next_root is None else key.next_root.hex()}
+    return protected({"database": key.database}, roots, passphrase, cost)
+
+
+def protected(about: dict[str, Any], keys: dict[str, Any], passphrase: str | None, cost: int = SCRYPT_COST) -> bytes:
+    """The content of a key file: what it says in the open, and keys, sealed if there is a passphrase."""
+    header: dict[str, Any] = {"format": _FORMAT, **about}
     if passphrase is None:
-        header |= {"protection": "file mode", "keys": roots}
+        header |= {"protection": "file mode", "keys": keys}
         return canonical(header | {"checksum": _checksum(header)})
     if not passphrase:
         raise InvalidParameter("an empty passphrase protects nothing", hint="choose one, or give none at all")
     salt, nonce = secrets.token_bytes(16), secrets.token_bytes(_NONCE_BYTES)
     kdf = {"name": "scrypt", "n": cost, "r": 8, "p": 1, "salt": salt.hex()}
     header |= {"protection": "passphrase", "kdf": kdf}
-    sealed = AESGCM(_stretched(passphrase, salt, cost)).encrypt(nonce, canonical(roots), canonical(header))
+    sealed = AESGCM(_stretched(passphrase, salt, cost)).encrypt(nonce, canonical(keys), canonical(header))
     return canonical(header | {"sealed": b64encode(nonce + sealed).decode("ascii")})
 
 
-def _unseal(content: dict[str, Any], passphrase: str, path: Path) -> OwnerKey:
+def _unseal(content: dict[str, Any], passphrase: str, path: Path) -> object:
     header = {name: value for name, value in content.items() if name != "sealed"}
     match content:
         case {
@@ -332,14 +373,14 @@ def _unseal(content: dict[str, Any], passphrase: str, path: Path) -> OwnerKey:
             f"the key file {path} does not open: the passphrase is wrong, or the file is damaged",
             hint="try the passphrase again, or restore the file from a backup",
         ) from None
-    return _owner_key(content.get("database"), parse_canonical(opened), path)
+    return parse_canonical(opened)
 
 
-def _uncover(content: dict[str, Any], path: Path) -> OwnerKey:
+def _uncover(content: dict[str, Any], path: Path) -> object:
     header = {name: value for name, value in content.items() if name != "checksum"}
     if content.get("protection") != "file mode" or content.get("checksum") != _checksum(header):
         raise _damaged(path)
-    return _owner_key(content.get("database"), content.get("keys"), path)
+    return content.get("keys")
 
 
 def _owner_key(database: object, roots: object, path: Path) -> OwnerKey:
@@ -362,8 +403,9 @@ def _stretched(passphrase: str, salt: bytes, cost: int) -> bytes:
     return Scrypt(salt=salt, length=_KEY_BYTES, n=cost, r=8, p=1).derive(secret)
 
 
-def _derived(root: bytes, database: str, purpose: bytes) -> bytes:
-    return HKDF(SHA256(), _KEY_BYTES, salt=database.encode("ascii"), info=purpose).derive(root)
+def derived(root: bytes, salt: str, purpose: bytes) -> bytes:
+    """A key of 32 bytes for one purpose."""
+    return HKDF(SHA256(), _KEY_BYTES, salt=salt.encode("ascii"), info=purpose).derive(root)
 
 
 def _checksum(header: dict[str, Any]) -> str:
@@ -385,7 +427,8 @@ def _from_base64(text: str) -> bytes | None:
     return data if b64encode(data) == text.encode("ascii") else None  # its last bits may say the same in two ways
 
 
-def _beside(key_path: Path, ending: str) -> Path:
+def beside(key_path: Path, ending: str) -> Path:
+    """A file of the same name as the key file, with another ending."""
     return key_path.with_name(key_path.name.removesuffix(".key") + ending)
 
 

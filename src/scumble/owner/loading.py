@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from scumble.boundary.catalog import Catalog, Table
 from scumble.boundary.rows import RowLayout
 from scumble.domain import Domain
-from scumble.errors import BadRows, Exists, InvalidParameter, ScumbleError
+from scumble.errors import BadRows, Exists, InvalidParameter, ScumbleError, Unavailable
 from scumble.index.price import Price, price_of
 from scumble.owner.encoding import dummy_rows, encode_rows
 from scumble.owner.indexes import IndexSpec
@@ -31,7 +32,7 @@ from scumble.schema import Schema
 from scumble.schema.arrow import schema_of
 from scumble.schema.declared import declaration
 
-__all__ = ["LoadOptions", "LoadReport", "Progress", "load"]
+__all__ = ["LoadOptions", "LoadReport", "Progress", "can_reopen", "load"]
 
 PAGE_ROWS = 1024
 MEMORY_BYTES = 2 << 30
@@ -43,6 +44,8 @@ CAPACITY_BETA = Fraction(1, 10**12)
 Words = NDArray[np.int64]
 Progress = Callable[[str, int, int | None], None]
 """Called now and then with what is being done, how many rows that is done for, and of how many if that is known."""
+Confirm = Callable[[], dict[str, Any]]
+"""Gives the version that has the batch, or raises Unavailable if there is none."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +91,14 @@ def load(
     indexes: Sequence[IndexSpec],
     options: LoadOptions,
     progress: Progress,
-) -> tuple[LoadReport, dict[str, Any]]:
-    """Load a source into a table, of which `catalog` is the current version, held for writing; and the new version."""
+    batch: str,
+    confirm: Confirm,
+) -> tuple[LoadReport, dict[str, Any] | None]:
+    """Load a source into a table, of which `catalog` is the current version, held for writing; and the new version.
+
+    `batch` is the name of the rows: if they are there under it, none are sent, nothing is paid, and there is no new
+    version. If the session is lost while the runs are made, `confirm` finds out whether they are there.
+    """
     domains, types = {spec.column: spec.domain for spec in indexes}, dict(options.types or {})
     if name in catalog:  # what is not declared is as it was
         types = {column.name: declaration(column) for column in catalog.table(name).schema} | types
@@ -98,9 +107,15 @@ def load(
     table = _target(catalog, name, schema)
     schema, indexes = table.schema, _indexes_of(table, indexes)
     layout = RowLayout(schema, tuple(spec.domain.size for spec in indexes))
+    there = next((run for run in table.runs if run.batch == batch), None)
+    if there is not None:
+        return _report(name, sum(map(len, rows_of)), there.capacity, indexes, _prices(indexes, options)), None
     with _paid(ledger, table, indexes, options) as payment:
+        capacity_cost = (payment.capacity.epsilon, payment.capacity.delta) if payment.capacity else (0, 0)
         session.task(
             "load",
+            batch=batch,
+            capacity_cost=[str(amount) for amount in capacity_cost],
             table=table.name,
             table_id=table.id,
             schema=schema.to_json(),
@@ -121,9 +136,32 @@ def load(
             raise
         payment.draw_indexes()
         progress("building", sent, sent)
-        opened = session.task("build", real_rows=sent)
-    report = LoadReport(name, sent, capacity, *payment.charged(), tuple(spec.column for spec in indexes))
-    return report, opened
+        try:
+            opened = session.task("build", real_rows=sent, batch=batch)
+        except Unavailable:
+            opened = confirm()
+    return _report(name, sent, capacity, indexes, payment.charged()), opened
+
+
+def _report(
+    table: str, rows: int, capacity: int, indexes: Sequence[IndexSpec], charged: tuple[Fraction, Fraction]
+) -> LoadReport:
+    return LoadReport(table, rows, capacity, *charged, tuple(spec.column for spec in indexes))
+
+
+def _prices(indexes: Sequence[IndexSpec], options: LoadOptions) -> tuple[Fraction, Fraction]:
+    """What a load costs, of which this process does not have the receipts."""
+    prices = [spec.price() for spec in indexes]
+    if options.capacity is None:
+        prices.append(_capacity_price(indexes, options))
+    return sum((price.epsilon for price in prices), Fraction(0)), sum((price.delta for price in prices), Fraction(0))
+
+
+def can_reopen(source: object) -> bool:
+    """Whether a source gives the same rows when it is opened again: one that streams them does not."""
+    library, name = type(source).__module__.partition(".")[0], type(source).__name__
+    held = ("pyarrow", "Table"), ("pyarrow", "RecordBatch"), ("pandas", "DataFrame"), ("polars", "DataFrame")
+    return isinstance(source, str | PathLike) or (library, name) in held
 
 
 def _target(catalog: Catalog, name: str, schema: Schema) -> Table:
@@ -245,7 +283,11 @@ class _Payment:
 
 @contextmanager
 def _paid(ledger: Ledger, table: Table, indexes: Sequence[IndexSpec], options: LoadOptions) -> Iterator[_Payment]:
-    """Spend on everything before any work is done; if it fails, what nothing was drawn from is given back."""
+    """Spend on everything before any work is done, and settle it when all is done.
+
+    If the work fails, what nothing was drawn from is given back, and the rest stays unsettled: the same rows will come
+    again. A ledger that cannot be written at the end leaves it unsettled too, since the rows are loaded by then.
+    """
     part = uuid.uuid4().hex[:8]
 
     def of(what: str, price: Price) -> Spend:
@@ -263,6 +305,9 @@ def _paid(ledger: Ledger, table: Table, indexes: Sequence[IndexSpec], options: L
             with suppress(ScumbleError):
                 budget.cancel()
         raise
+    for budget in spent:
+        with suppress(ScumbleError):
+            budget.settle()
 
 
 def _capacity_price(indexes: Sequence[IndexSpec], options: LoadOptions) -> Price:

@@ -1,4 +1,4 @@
-"""The owner's end of a session: tasks, executions and rows go out sealed to the enclave; its answers are opened.
+"""The client's end of a session: tasks, executions and rows go out sealed to the enclave; its answers are opened.
 
 The provider carries both, and sees their lengths. Threads may share a session: requests take their turns.
 """
@@ -6,43 +6,41 @@ The provider carries both, and sees their lengths. Threads may share a session: 
 import json
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from scumble.boundary.plan import Plan
 from scumble.boundary.requests import JSON, ROWS, Scan, pack_execution
-from scumble.boundary.session import SALT_BYTES, Channel, seal_greeting, settle
+from scumble.boundary.session import SALT_BYTES, Channel, Greeting, padded, seal_greeting, settle
 from scumble.boundary.storage import Enclave
+from scumble.errors import Unavailable
 
 __all__ = ["Session"]
 
-PADDED_BYTES = 256
-
 
 class Session:
-    """SECRET: an open line to the enclave, for one database."""
+    """SECRET: an open line to the enclave, for one database. An owner brings the data key, an analyst has none."""
 
-    def __init__(self, service: Enclave, database: str, data_key: bytes) -> None:
+    def __init__(
+        self, service: Enclave, database: str, signing_key: Ed25519PrivateKey, data_key: bytes | None = None
+    ) -> None:
         self._service = service
         self._turn = threading.Lock()
         self.broken = False
         request_key, answer_key = Channel.fresh_keys()
-        greeting = {
-            "database": database,
-            "data_key": data_key.hex(),
-            "request_key": request_key.hex(),
-            "answer_key": answer_key.hex(),
-        }
-        self._number, answer = service.greet(seal_greeting(service.public_key, greeting))
+        signer = signing_key.public_key().public_bytes_raw()
+        greeting = Greeting(database, request_key, answer_key, data_key, signer)
+        self._number, answer = service.greet(seal_greeting(service.public_key, greeting, signing_key))
         self._channel = Channel.derived(request_key, answer_key, answer[:SALT_BYTES])
         settle(self._channel.open_answer(answer[SALT_BYTES:]))
 
-    def task(self, name: str, **fields: Any) -> dict[str, Any]:
+    def task(self, name: str, /, **fields: Any) -> dict[str, Any]:
         """Ask for something other than an execution. Requests are padded: their length hardly tells what is in them."""
-        request = JSON + json.dumps({"task": name, **fields}).encode()
-        answer = self._ask(request.ljust(-(-len(request) // PADDED_BYTES) * PADDED_BYTES))
+        answer = self._ask(padded(JSON + json.dumps({"task": name, **fields}).encode()))
         result: dict[str, Any] = json.loads(bytes(answer))
         return result
 
@@ -60,7 +58,8 @@ class Session:
 
     def close(self) -> None:
         """End the session."""
-        self._service.leave(self._number)
+        with suppress(Unavailable):  # then it has ended
+            self._service.leave(self._number)
 
     def _ask(self, request: bytes) -> memoryview:
         with self._turn:

@@ -1,0 +1,107 @@
+"""Grants: what an owner lets somebody else do, table by table. They lie in the sealed part of the manifest.
+
+A name, a public key and rights come in, and go out as JSON and back, checked. The owner and the enclave see all of
+them; an analyst sees its own; the provider sees none.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from hashlib import sha256
+from typing import Any, Literal, Self
+
+from scumble.errors import InvalidParameter
+
+__all__ = ["RIGHTS", "Grant", "Right", "parse_public_key", "public_text"]
+
+Right = Literal["read", "load"]
+RIGHTS: tuple[Right, ...] = ("read", "load")
+
+KEY_BYTES = 32
+MOST_TABLES = 256
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]{0,63}")
+_ID = re.compile("[0-9a-f]{16}")
+_PREFIX = "scumble1"
+_TEXT = re.compile(_PREFIX + "([0-9a-f]{64})([0-9a-f]{8})")
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Somebody's rights: to read tables, or to load into them for no more than an allotment of epsilon and delta."""
+
+    id: str
+    name: str
+    public_key: bytes
+    tables: Mapping[str, frozenset[Right]]
+    epsilon: Fraction = Fraction(0)
+    delta: Fraction = Fraction(0)
+    used_epsilon: Fraction = Fraction(0)
+    used_delta: Fraction = Fraction(0)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise InvalidParameter(
+                "an analyst's name is up to 64 letters, digits and any of _ . @ + -", hint="ada or ada@lab, for example"
+            )
+        if not _ID.fullmatch(self.id) or len(self.public_key) != KEY_BYTES:
+            raise InvalidParameter("this is no public key", hint="take the text that `scumble identity` prints")
+        if not self.tables or len(self.tables) > MOST_TABLES:
+            raise InvalidParameter("a grant names at least one table, and at most 256", hint="--table visits")
+        if not all(rights and rights <= set(RIGHTS) for rights in self.tables.values()):
+            raise InvalidParameter("a right is to read or to load", hint="read is usual")
+        if min(self.epsilon, self.delta, self.used_epsilon, self.used_delta) < 0 or self.delta >= 1:
+            raise InvalidParameter("an allotment cannot be negative, nor delta 1", hint="--epsilon 0.5")
+        object.__setattr__(self, "tables", {name.lower(): rights for name, rights in self.tables.items()})
+
+    def may(self, right: Right, table: str) -> bool:
+        """Whether it gives a right to a table, whose name's case does not matter."""
+        return right in self.tables.get(table.lower(), ())
+
+    def names(self, table: str) -> bool:
+        """Whether it gives any right to a table."""
+        return table.lower() in self.tables
+
+    def to_json(self) -> dict[str, Any]:
+        """The grant as JSON; amounts are exact."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "public_key": self.public_key.hex(),
+            "tables": {name: sorted(rights) for name, rights in self.tables.items()},
+            "epsilon": str(self.epsilon),
+            "delta": str(self.delta),
+            "used_epsilon": str(self.used_epsilon),
+            "used_delta": str(self.used_delta),
+        }
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Self:
+        """The inverse."""
+        return cls(
+            fields["id"],
+            fields["name"],
+            bytes.fromhex(fields["public_key"]),
+            {name: frozenset(rights) for name, rights in fields["tables"].items()},
+            *(Fraction(fields[name]) for name in ("epsilon", "delta", "used_epsilon", "used_delta")),
+        )
+
+
+def public_text(public_key: bytes) -> str:
+    """A public key as text to be sent by mail or read out: with a checksum, so that a slip is noticed."""
+    return _PREFIX + public_key.hex() + _checksum(public_key)
+
+
+def parse_public_key(text: str) -> bytes:
+    """The inverse; InvalidParameter if a character is wrong."""
+    match = _TEXT.fullmatch(text.strip().lower())
+    if match is None or _checksum(bytes.fromhex(match[1])) != match[2]:
+        raise InvalidParameter(
+            "this is no public key of an analyst, or a character of it is wrong",
+            hint=f"copy all of the text that `scumble identity` prints; it begins with {_PREFIX}",
+        )
+    return bytes.fromhex(match[1])
+
+
+def _checksum(public_key: bytes) -> str:
+    return sha256(b"scumble public key v1" + public_key).hexdigest()[:8]

@@ -1,0 +1,296 @@
+"""The server: calls of Flight SQL come in; answers go out as streams of Arrow, for the client that asked.
+
+A query runs once, in GetFlightInfo: so that its errors come where the client expects them, its schema is the one that
+the rows have, and nothing runs again if a ticket is used again. The result waits, in limited room for a limited time,
+until DoGet takes it: a ticket is good for one. Metadata is worked out in DoGet, from the command in the ticket.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyarrow import flight
+
+from scumble.errors import InvalidParameter, ScumbleError, UnsupportedQuery
+from scumble.gateway.calls import Call, Door, Log, NoHandshake
+from scumble.gateway.config import Config
+from scumble.gateway.databases import SCHEMA, Databases
+from scumble.gateway.messages import FLIGHT, new, packed, parsed, unpacked
+from scumble.gateway.metadata import METADATA
+from scumble.gateway.refusals import flight_error
+from scumble.gateway.shelf import Shelf
+from scumble.gateway.statements import Prepared, answer, prepared
+
+__all__ = ["Gateway"]
+
+BATCH_BYTES = 2 << 20  # drivers refuse messages above 16 MiB, and some above 4
+STATEMENT_BYTES = 256 << 20  # of all prepared statements with their parameters
+CANCELLED, NOT_CANCELLABLE = 1, 3
+INVALID_NAME, INVALID_VALUE = 1, 2
+CLOSED = 1
+
+T = TypeVar("T")
+
+
+class Gateway(flight.FlightServerBase):  # type: ignore[misc]
+    """Listens as soon as it is made; `shutdown` stops it."""
+
+    def __init__(self, config: Config, databases: Databases, log: Log) -> None:
+        self.door = Door(config.tokens, log)
+        scheme = "grpc" if config.tls is None else "grpc+tls"
+        super().__init__(
+            f"{scheme}://{config.host}:{config.port}",
+            auth_handler=NoHandshake(),
+            tls_certificates=None if config.tls is None else [(config.tls.certificate, config.tls.key)],
+            middleware={"call": self.door},
+        )
+        limits = config.limits
+        self.location = f"{scheme}://{config.host}:{self.port}"
+        self._databases = databases
+        self.results: Shelf[pa.Table] = Shelf("result", limits.results, limits.result_bytes, limits.result_seconds)
+        self.statements: Shelf[Prepared] = Shelf(
+            "prepared statement", limits.statements, STATEMENT_BYTES, limits.statement_seconds
+        )
+        self._actions: dict[str, Callable[[Call, bytes], bytes | None]] = {
+            "CreatePreparedStatement": self._prepare,
+            "ClosePreparedStatement": self._close_statement,
+            "CancelFlightInfo": self._cancel,
+            "CancelQuery": self._cancel_query,
+            "SetSessionOptions": self._set_options,
+            "GetSessionOptions": self._get_options,
+            "CloseSession": lambda call, body: _bytes(new("CloseSessionResult", FLIGHT, status=CLOSED)),
+        }
+
+    # --- the calls of Flight -----------------------------------------------------------------------
+
+    def get_flight_info(self, context: Any, descriptor: Any) -> Any:
+        """Run a query, or take note of a question about metadata."""
+        return _answered(context, lambda call: self._info(call, context, descriptor))
+
+    def get_schema(self, context: Any, descriptor: Any) -> Any:
+        """The columns that a query would return; nothing is run."""
+        return _answered(context, lambda call: flight.SchemaResult(self._schema(call, descriptor)))
+
+    def do_get(self, context: Any, ticket: Any) -> Any:
+        """Stream a result."""
+        return _answered(context, lambda call: flight.RecordBatchStream(_cut(self._table(call, ticket.ticket))))
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Bind parameters. Everything else that could be put would change data, and is refused."""
+        _answered(context, lambda call: self._bind(call, descriptor, reader, writer))
+
+    def do_action(self, context: Any, action: Any) -> Iterator[Any]:
+        """Prepare, close, cancel."""
+        return iter(_answered(context, lambda call: self._act(call, action.type, action.body.to_pybytes())))
+
+    def list_actions(self, context: Any) -> list[tuple[str, str]]:
+        """The actions that there are."""
+        return _answered(context, lambda call: [(name, "as in Flight SQL") for name in self._actions])
+
+    def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:
+        """None: tables are listed by Flight SQL's commands."""
+        return iter(())
+
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Refused."""
+        _answered(context, _refuse_exchange)
+
+    # --- queries -----------------------------------------------------------------------------------
+
+    def _info(self, call: Call, context: Any, descriptor: Any) -> Any:
+        command = _command(descriptor)
+        call.kind, message = unpacked(command)
+        if call.kind in METADATA:
+            return _flight_info(METADATA[call.kind].schema(message), descriptor, command)
+        table = self._answer(call, message)
+        if context.is_cancelled():
+            raise InvalidParameter("the client has gone", hint="ask again")
+        handle = self.results.put(call.client, table, table.nbytes)
+        ticket = packed(new("TicketStatementQuery", statement_handle=handle))
+        return _flight_info(table.schema, descriptor, ticket, len(table), table.nbytes)
+
+    def _answer(self, call: Call, message: Any) -> pa.Table:
+        if call.kind == "CommandStatementQuery":
+            _refuse_transaction(message)
+            database, sql = self._databases.route(message.query, call.database)
+            return self._databases[database].sql(sql).arrow()
+        return answer(self._databases, self._statement(call, message))
+
+    def _schema(self, call: Call, descriptor: Any) -> pa.Schema:
+        call.kind, message = unpacked(_command(descriptor))
+        if call.kind in METADATA:
+            return METADATA[call.kind].schema(message)
+        statement = self._statement(call, message)
+        described = statement.described
+        if statement.bound and described.schema is None:
+            tables = self._databases[statement.database].tables
+            described = self._databases.describer.describe(statement.sql, tables, statement.bound[0])
+        return pa.schema([]) if described.schema is None else described.schema
+
+    def _statement(self, call: Call, message: Any) -> Prepared:
+        match call.kind:
+            case "CommandStatementQuery":
+                _refuse_transaction(message)
+                return prepared(self._databases, message.query, call.database)
+            case "CommandPreparedStatementQuery":
+                return self.statements.get(call.client, message.prepared_statement_handle)
+            case _:
+                raise _changes_data()
+
+    def _table(self, call: Call, ticket: bytes) -> pa.Table:
+        call.kind, message = unpacked(ticket)
+        if call.kind in METADATA:
+            return METADATA[call.kind].table(message, self._databases)
+        if call.kind != "TicketStatementQuery":
+            raise InvalidParameter("this is no ticket", hint="GetFlightInfo gives one")
+        return self.results.take(call.client, message.statement_handle)
+
+    # --- prepared statements -----------------------------------------------------------------------
+
+    def _prepare(self, call: Call, body: bytes) -> bytes:
+        message = _request(body, "ActionCreatePreparedStatementRequest")
+        _refuse_transaction(message)
+        statement = prepared(self._databases, message.query, call.database)
+        described = statement.described
+        result = new(
+            "ActionCreatePreparedStatementResult",
+            prepared_statement_handle=self.statements.put(call.client, statement, statement.size_bytes),
+            dataset_schema=b"" if described.schema is None else _serialized(described.schema),
+            parameter_schema=_serialized(described.parameters),
+        )
+        return packed(result)
+
+    def _close_statement(self, call: Call, body: bytes) -> None:
+        message = _request(body, "ActionClosePreparedStatementRequest")
+        self.statements.drop(call.client, message.prepared_statement_handle)
+
+    def _bind(self, call: Call, descriptor: Any, reader: Any, writer: Any) -> None:
+        call.kind, message = unpacked(_command(descriptor))
+        if call.kind != "CommandPreparedStatementQuery":
+            raise _changes_data()
+        handle = message.prepared_statement_handle
+        statement = self.statements.get(call.client, handle).with_parameters(reader.read_all())
+        self.statements.replace(call.client, handle, statement, statement.size_bytes)
+        result = new("DoPutPreparedStatementResult", prepared_statement_handle=handle)
+        writer.write(pa.py_buffer(_bytes(result)))
+
+    # --- other actions -----------------------------------------------------------------------------
+
+    def _act(self, call: Call, name: str, body: bytes) -> list[Any]:
+        work = self._actions.get(name)
+        if work is None:
+            hint = "there are no transactions, every statement stands for itself" if "Transaction" in name else None
+            raise UnsupportedQuery("the gateway does not do this", hint=hint or "docs/gateway.md says what it does")
+        call.kind = name
+        result = work(call, body)
+        return [] if result is None else [flight.Result(pa.py_buffer(result))]
+
+    def _cancel(self, call: Call, body: bytes) -> bytes:
+        message = parsed("CancelFlightInfoRequest", body, FLIGHT)
+        return _bytes(new("CancelFlightInfoResult", FLIGHT, status=self._cancelled(call, message.info)))
+
+    def _cancel_query(self, call: Call, body: bytes) -> bytes:
+        message = _request(body, "ActionCancelQueryRequest")
+        return packed(new("ActionCancelQueryResult", result=self._cancelled(call, message.info)))
+
+    def _cancelled(self, call: Call, info: bytes) -> int:
+        """Let go of results that were not fetched: nothing else can be cancelled, as queries run in GetFlightInfo."""
+        try:
+            tickets = [endpoint.ticket.ticket for endpoint in flight.FlightInfo.deserialize(info).endpoints]
+        except (pa.ArrowException, flight.FlightError):
+            raise InvalidParameter("this is no FlightInfo", hint="send the one to be cancelled") from None
+        dropped = False
+        for ticket in tickets:
+            name, message = unpacked(ticket)
+            if name == "TicketStatementQuery":
+                dropped |= self.results.drop(call.client, message.statement_handle)
+        return CANCELLED if dropped else NOT_CANCELLABLE
+
+    def _get_options(self, call: Call, body: bytes) -> bytes:
+        options = [
+            {"key": name, "value": {"string_value": value}} for name, value in self._current_options(call).items()
+        ]
+        return _bytes(new("GetSessionOptionsResult", FLIGHT, session_options=options))
+
+    def _set_options(self, call: Call, body: bytes) -> bytes:
+        """Refuse to change the database on the way: the calls of a session do not know of each other."""
+        current = self._current_options(call)
+        errors = [
+            {"key": option.key, "value": {"value": INVALID_VALUE if option.key in current else INVALID_NAME}}
+            for option in parsed("SetSessionOptionsRequest", body, FLIGHT).session_options
+            if current.get(option.key) != option.value.string_value
+        ]
+        return _bytes(new("SetSessionOptionsResult", FLIGHT, errors=errors))
+
+    def _current_options(self, call: Call) -> dict[str, str]:
+        return {"catalog": call.database or self._databases.default, "schema": SCHEMA}
+
+
+def _answered(context: Any, work: Callable[[Call], T]) -> T:
+    """Do the work of a call, or raise what the client may know of an error."""
+    call: Call = context.get_middleware("call")
+    try:
+        return work(call)
+    except Exception as error:
+        call.failure = type(error).__name__
+        refusal = flight_error(error)
+    raise refusal  # here, where it does not carry the other one along
+
+
+def _command(descriptor: Any) -> bytes:
+    if descriptor.descriptor_type is not flight.DescriptorType.CMD:
+        raise InvalidParameter("there is no command", hint="connect with a Flight SQL driver")
+    command: bytes = descriptor.command
+    return command
+
+
+def _request(body: bytes, wanted: str) -> Any:
+    name, message = unpacked(body)
+    if name != wanted:
+        raise InvalidParameter("the request is not the action's", hint="connect with a Flight SQL driver")
+    return message
+
+
+def _flight_info(schema: pa.Schema, descriptor: Any, ticket: bytes, rows: int = -1, size_bytes: int = -1) -> Any:
+    return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(ticket, [])], rows, size_bytes)
+
+
+def _cut(table: pa.Table) -> pa.Table:
+    """The table in batches that no driver finds too large."""
+    rows = max(1, BATCH_BYTES * len(table) // max(1, table.nbytes))
+    batches = [piece for batch in table.to_batches(max_chunksize=rows) for piece in _halved(batch)]
+    return pa.Table.from_batches(batches, table.schema)
+
+
+def _halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Where a few rows hold most of the bytes, there are fewer to a batch."""
+    if batch.nbytes <= 2 * BATCH_BYTES or len(batch) == 1:
+        yield batch
+        return
+    half = len(batch) // 2
+    yield from _halved(batch.slice(0, half))
+    yield from _halved(batch.slice(half))
+
+
+def _refuse_transaction(message: Any) -> None:
+    if message.transaction_id:
+        raise UnsupportedQuery("there are no transactions", hint="connect with autocommit")
+
+
+def _refuse_exchange(call: Call) -> None:
+    raise UnsupportedQuery("the gateway exchanges nothing", hint="connect with a Flight SQL driver")
+
+
+def _changes_data() -> ScumbleError:
+    return UnsupportedQuery(
+        "the gateway only reads: nothing can be changed or loaded through it",
+        hint="`scumble load` adds rows; for many sets of parameters, bind a record batch to `execute`",
+    )
+
+
+def _serialized(schema: pa.Schema) -> bytes:
+    return bytes(schema.serialize().to_pybytes())
+
+
+def _bytes(message: Any) -> bytes:
+    return bytes(message.SerializeToString())

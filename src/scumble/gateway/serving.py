@@ -1,0 +1,81 @@
+"""From start to stop: a configuration comes in; the gateway serves until told to stop, and lets calls end."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from scumble.errors import InvalidParameter
+from scumble.gateway.calls import Log, to_stderr
+from scumble.gateway.config import Config
+from scumble.gateway.databases import Databases
+from scumble.gateway.server import Gateway
+
+__all__ = ["check", "opened", "serve"]
+
+SWEEP_SECONDS = 5
+DRAIN_SECONDS = 30
+
+
+@contextmanager
+def opened(config: Config, log: Log = to_stderr) -> Iterator[Gateway]:
+    """A gateway that listens; at the end, calls that are under way are let end."""
+    databases = Databases(config.databases, config.default)
+    try:
+        gateway = _listening(config, databases, log)
+        over = threading.Event()
+        sweeper = threading.Thread(target=_sweep, args=(gateway, over), daemon=True)
+        sweeper.start()
+        try:
+            yield gateway
+        finally:
+            gateway.door.closing = True
+            over.set()
+            stopping = threading.Thread(target=gateway.shutdown, daemon=True)
+            stopping.start()
+            stopping.join(DRAIN_SECONDS)
+            sweeper.join()
+            gateway.results.clear()
+            gateway.statements.clear()
+    finally:
+        databases.close()
+
+
+def check(config: Config) -> dict[str, list[str]]:
+    """Open every database, and listen nowhere; the names of their tables."""
+    databases = Databases(config.databases, config.default)
+    try:
+        return {name: [table.name for table in databases[name].tables] for name in databases.names}
+    finally:
+        databases.close()
+
+
+def serve(config: Config, ready: Callable[[Gateway], None], log: Log = to_stderr) -> None:
+    """Serve until SIGTERM or SIGINT; `ready` is called when clients can connect."""
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with opened(config, log) as gateway:
+            ready(gateway)
+            stop.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _listening(config: Config, databases: Databases, log: Log) -> Gateway:
+    try:
+        return Gateway(config, databases, log)
+    except (OSError, pa.ArrowException) as error:
+        raise InvalidParameter(
+            f"the gateway cannot listen at {config.host}:{config.port}",
+            hint="another process may have the port, or the certificate does not fit its key",
+        ) from error
+
+
+def _sweep(gateway: Gateway, over: threading.Event) -> None:
+    while not over.wait(SWEEP_SECONDS):
+        gateway.results.sweep()
+        gateway.statements.sweep()
