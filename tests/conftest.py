@@ -1,9 +1,16 @@
-"""For all tests: no deadlines, since a speed is never asserted in a test; and where a ledger may be kept."""
+"""For all tests: no deadlines, since a speed is never asserted in a test; where a ledger may be kept; servers."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from scumble.gateway.config import Source
+    from scumble.gateway.server import Gateway
+    from serving import Serving
 
 settings.register_profile("scumble", deadline=None)
 settings.load_profile("scumble")
@@ -13,3 +20,29 @@ settings.load_profile("scumble")
 def path(tmp_path: Path) -> Path:
     """Where a ledger may be kept."""
     return tmp_path / "budget.ledger"
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Serving]":
+    """A provider's service, for all tests of this process that do it no harm."""
+    from serving import serving
+
+    with serving(tmp_path_factory.mktemp("service") / "served") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Source]":
+    """Databases for a gateway."""
+    from gateway_setup import make_databases
+
+    return make_databases(tmp_path_factory.mktemp("gateway"))
+
+
+@pytest.fixture(scope="session")
+def gateway(sources: "dict[str, Source]") -> "Iterator[Gateway]":
+    """A gateway, for most of its tests."""
+    from gateway_setup import running
+
+    with running(sources) as (opened, _):
+        yield opened

@@ -6,13 +6,16 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from typer.main import get_command
 
 from scumble.cli import app, main
+
+if TYPE_CHECKING:
+    from serving import Serving
 
 DOCS = (Path(__file__).parents[1] / "docs" / "cli.md").read_text(encoding="utf-8")
 OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
@@ -64,7 +67,7 @@ def test_no_command_or_option_is_invented_elsewhere() -> None:
 
 
 def test_the_examples_run_in_their_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], service: "Serving"
 ) -> None:
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(1)
@@ -76,7 +79,7 @@ def test_the_examples_run_in_their_order(
     monkeypatch.setattr("sys.stdin", io.StringIO())
     assert {name for name in COMMANDS if any(example.startswith(name) for example in EXAMPLES)} == set(COMMANDS)
     for example in EXAMPLES:
-        assert main(shlex.split(example)[1:]) == 0, example
+        assert main(shlex.split(example.replace(":7300", f":{service.port}"))[1:]) == 0, example
         captured = capsys.readouterr()
         assert captured.err == ""
         if "--json" in example and not isinstance(printed := json.loads(captured.out), list):

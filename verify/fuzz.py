@@ -4,14 +4,18 @@
 
 Targets come in (fuzz_targets.py), findings go out: inputs that end in an exception outside ScumbleError's tree, a hang,
 or a dead process. Each is kept in verify/corpus/TARGET/ under the start of its SHA-256, and `make test` replays it from
-then on. One finding does not end a run: further inputs that fail at the same line are passed over.
+then on. One finding does not end a run: further inputs that fail at the same line are passed over. A process notes the
+input that it is about to run where its parent can read it, whatever becomes of it, and ends without the interpreter's
+shutdown: libFuzzer would call exit() with the interpreter held, for which threads of pyarrow's may be waiting.
 """
 
 import argparse
 import importlib.util
+import mmap
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -30,17 +34,31 @@ from verify.row import Row
 if TYPE_CHECKING:
     from verify.fuzz_targets import Ready
 
-__all__ = ["CORPUS", "Hang", "Outcome", "fuzz", "kept", "limited", "rows"]
+__all__ = ["CORPUS", "Hang", "Notes", "Outcome", "fuzz", "kept", "limited", "rows"]
 
 CORPUS = Path(__file__).parent / "corpus"
 HANG_SECONDS = 5  # of the processor's time, for one input
-DEAD_SECONDS = 30  # by the clock: what Python cannot interrupt
+DEAD_SECONDS = 30  # by the clock: what Python cannot interrupt, and libFuzzer ends
+PATIENCE_SECONDS = 150  # over its time, by the clock: what libFuzzer cannot end either
+SETUP_SECONDS = 300  # by the clock, before the first input
+# What is planted hangs for certain: there is no need to wait so long.
+PLANTED_DEAD_SECONDS, PLANTED_PATIENCE_SECONDS = 8, 20
+POLL_SECONDS = 0.2
 MOST_BYTES = 1 << 15
 MOST_MEBIBYTES = 3072
 AT_ONCE = 2
 HUNG = 77
 LEAST_SECONDS = 3  # however long it takes to set a target up
 HINT = "atheris is missing: pip install atheris"
+
+
+PLANTED = {
+    "planted-length": "trusted length",
+    "planted-loop": "endless loop",
+    "planted-c-loop": "endless loop in C",
+    "planted-deaf": "endless loop that no signal ends",
+    "planted-crash": "dead process",
+}
 
 
 class Hang(BaseException):
@@ -64,13 +82,12 @@ def rows(seconds: float) -> Iterator[Row]:
     """Fuzz every target, and the planted ones, within about so many seconds altogether."""
     claim = "whatever bytes or text come in: an answer or a ScumbleError, no crash, no hang"
     check = "atheris, coverage-guided, each target in its own process"
-    planted = {"planted-length": "trusted length", "planted-loop": "endless loop", "planted-crash": "dead process"}
     if importlib.util.find_spec("atheris") is None:
         yield Row(claim, check, HINT, holds=False)
         return
     names = target_names()
-    each = seconds * AT_ONCE / (len(names) + len(planted))
-    outcomes = {outcome.name: outcome for outcome in fuzz_all([*planted, *names], each)}
+    each = seconds * AT_ONCE / (len(names) + len(PLANTED))
+    outcomes = {outcome.name: outcome for outcome in fuzz_all([*PLANTED, *names], each)}
     for name in names:
         for where in keep(outcomes[name]):
             print(f"{name}: {where}", file=sys.stderr)
@@ -82,8 +99,8 @@ def rows(seconds: float) -> Iterator[Row]:
         check,
         f"{len(names)} targets, {inputs:,} inputs, {edges:,} edges, {findings} findings",
         ran and not findings,
-        tuple(planted.values()),
-        tuple(what for name, what in planted.items() if outcomes[name].findings),
+        tuple(PLANTED.values()),
+        tuple(what for name, what in PLANTED.items() if any(outcomes[name].findings.values())),
     )
 
 
@@ -110,21 +127,36 @@ def fuzz(name: str, seconds: float) -> Outcome:
         for place, data in enumerate(kept(name)):
             (home / "start" / f"kept-{place}").write_bytes(data)
         command = [sys.executable, "-m", "verify.fuzz", "--child", folder, name, "--seconds", str(seconds)]
-        try:
-            ended = subprocess.run(
-                command, check=False, capture_output=True, timeout=seconds + 4 * DEAD_SECONDS, cwd=CORPUS.parents[1]
-            )
-            log, code = ended.stderr.decode(errors="replace"), ended.returncode
-        except subprocess.TimeoutExpired as error:
-            log, code = (error.stderr or b"").decode(errors="replace"), -signal.SIGKILL
+        notes = Notes(home)
+        patience = PLANTED_PATIENCE_SECONDS if name in PLANTED else PATIENCE_SECONDS
+        with (home / "log").open("wb") as log_file:
+            child = subprocess.Popen(command, stdout=log_file, stderr=log_file, cwd=CORPUS.parents[1])
+            code = _ended(child, notes, seconds + patience)
+        log = (home / "log").read_text(errors="replace")
         findings = {
             path.with_suffix(".where").read_text(): path.read_bytes() for path in (home / "found").glob("*.input")
         }
         for path in (home / "died").iterdir():  # what libFuzzer itself wrote: the process is dead
             findings[f"{path.name.partition('-')[0]}: the process ended"] = path.read_bytes()
-        if code and not findings:
-            findings[f"exit code {code} without an input: {log[-2000:]}"] = b""
-        return Outcome(name, *_statistics(log), findings)
+        if code is None:
+            findings[f"killed: no end, {notes.state}"] = notes.input
+        elif code and not findings:
+            findings[f"exit code {code}, {notes.state}: {log[-2000:]}"] = notes.input
+        return Outcome(name, notes.inputs, _edges(log), findings)
+
+
+def _ended(child: "subprocess.Popen[bytes]", notes: "Notes", seconds: float) -> int | None:
+    """Wait so long for a child from its first input on; its exit code, or None if it had to be killed."""
+    end, begun = time.monotonic() + SETUP_SECONDS, False
+    while time.monotonic() < end:
+        try:
+            return child.wait(POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            if not begun and notes.inputs:
+                end, begun = time.monotonic() + seconds, True
+    child.kill()
+    child.wait()
+    return None
 
 
 def kept(name: str) -> list[bytes]:
@@ -147,10 +179,50 @@ def keep(outcome: Outcome) -> list[str]:
     return told
 
 
-def _statistics(log: str) -> tuple[int, int]:
-    units = [int(number) for number in re.findall(r"(?:stat::number_of_executed_units: |^#)(\d+)", log, re.MULTILINE)]
-    edges = [int(number) for number in re.findall(r"\bcov: (\d+)", log)]
-    return max(units, default=0), max(edges, default=0)
+def _edges(log: str) -> int:
+    return max((int(number) for number in re.findall(r"\bcov: (\d+)", log)), default=0)
+
+
+class Notes:
+    """What a child is doing, in a file that both have mapped: a dead process tells it too."""
+
+    _HEAD = struct.Struct("<3q")  # inputs begun, inputs ended, bytes of the last one
+
+    def __init__(self, home: Path) -> None:
+        path, size = home / "notes", self._HEAD.size + MOST_BYTES
+        if not path.exists():
+            path.write_bytes(bytes(size))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), size)
+
+    def begin(self, data: bytes) -> None:
+        """Note an input that is about to run."""
+        begun, ended, _ = self._HEAD.unpack_from(self._map)
+        self._map[self._HEAD.size : self._HEAD.size + len(data)] = data
+        self._HEAD.pack_into(self._map, 0, begun + 1, ended, len(data))
+
+    def end(self) -> None:
+        """Note that it has run."""
+        begun, _, size = self._HEAD.unpack_from(self._map)
+        self._HEAD.pack_into(self._map, 0, begun, begun, size)
+
+    @property
+    def inputs(self) -> int:
+        """How many have begun."""
+        begun: int = self._HEAD.unpack_from(self._map)[0]
+        return begun
+
+    @property
+    def input(self) -> bytes:
+        """The one under way, or the last."""
+        size = self._HEAD.unpack_from(self._map)[2]
+        return self._map[self._HEAD.size : self._HEAD.size + size]
+
+    @property
+    def state(self) -> str:
+        """Where the child is."""
+        begun, ended, _ = self._HEAD.unpack_from(self._map)
+        return "while it was set up" if not begun else "with an input under way" if begun > ended else "between inputs"
 
 
 # --- in the child ----------------------------------------------------------------------------------
@@ -192,8 +264,13 @@ def _child(folder: Path, name: str, seconds: float) -> None:
     for place, seed in enumerate(ready.seeds):
         (folder / "start" / f"seed-{place}").write_bytes(seed)
     seen: set[str] = set()
+    notes = Notes(folder)
+    end = max(begun + seconds, time.monotonic() + LEAST_SECONDS)
 
     def test(data: bytes) -> None:
+        if time.monotonic() > end:
+            os._exit(0)
+        notes.begin(data[:MOST_BYTES])
         try:
             limited(ready, data)
         except (Exception, Hang) as error:
@@ -206,6 +283,7 @@ def _child(folder: Path, name: str, seconds: float) -> None:
             if isinstance(error, Hang):
                 sys.stderr.flush()
                 os._exit(HUNG)  # each further one would take as long
+        notes.end()
 
     def mutate(data: bytes, most: int, seed: int) -> bytes:
         rng = Random(seed)
@@ -217,13 +295,11 @@ def _child(folder: Path, name: str, seconds: float) -> None:
         return data[:most]
 
     options = {
-        "max_total_time": max(LEAST_SECONDS, round(seconds - (time.monotonic() - begun))),
-        "timeout": DEAD_SECONDS,
+        "timeout": PLANTED_DEAD_SECONDS if name == "planted-c-loop" else DEAD_SECONDS,
         "max_len": MOST_BYTES,
         "len_control": 0,
         "report_slow_units": 10 * DEAD_SECONDS,
         "rss_limit_mb": MOST_MEBIBYTES,
-        "print_final_stats": 1,
         "artifact_prefix": f"{folder / 'died'}/",
     }
     arguments = [name, *(f"-{option}={value}" for option, value in options.items()), str(folder / "start")]

@@ -8,13 +8,17 @@ import json
 import os
 import re
 import shutil
+import signal
 import struct
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import repeat
 from pathlib import Path
 from random import Random
+from string import ascii_uppercase
 from typing import Any
 
 import numpy as np
@@ -437,7 +441,7 @@ def _catalog(home: Path) -> Ready:
     with _make_database(home) as db:
         assert isinstance(db.service, Provider)
         store, key = db.service.store, db._key
-    data_key = key_file.data_key(key.root, key.database)
+    data_key, signer = key_file.data_key(key.root, key.database), key_file.signing_key(key.root, key.database)
     keys = DataKeys(data_key, key.database)
     public, sealed = unpack(store.head())
     secret = keys.manifest.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], public)
@@ -446,7 +450,7 @@ def _catalog(home: Path) -> Ready:
         nonce, public = bytes(NONCE_BYTES), data.replace(b"DATABASE", key.database.encode())
         rest = nonce + keys.manifest.encrypt(nonce, secret, public)
         head = MAGIC + struct.pack("<I", len(public)) + public + rest
-        session = Session(TrustedEnclave(_Overlay(store, head)), key.database, data_key)
+        session = Session(TrustedEnclave(_Overlay(store, head)), key.database, signer, data_key)
         Catalog.from_json(session.task("open", anchor=None)["catalog"])
 
     return Ready(run, [public.replace(key.database.encode(), b"DATABASE")], _mutate_json_bytes)
@@ -466,10 +470,10 @@ def _wire(home: Path) -> Ready:
             "SELECT * FROM t WHERE k BETWEEN 3 AND 9 AND colour IS NOT NULL",
         ]
         accesses = [prepare(sql, db._catalog).bind().accesses[0] for sql in queries]
-    data_key = key_file.data_key(key.root, key.database)
+    data_key, signer = key_file.data_key(key.root, key.database), key_file.signing_key(key.root, key.database)
 
     def run(data: bytes) -> None:
-        session = Session(TrustedEnclave(_Overlay(store)), key.database, data_key)
+        session = Session(TrustedEnclave(_Overlay(store)), key.database, signer, data_key)
         session.task("open", anchor=None)
         named = data.replace(b"TABLE-ID", table.id.encode()).replace(b"RUN-ID", table.runs[0].id.encode())
         for request in named.split(SEPARATOR)[:12]:
@@ -493,21 +497,33 @@ def _wire(home: Path) -> Ready:
     order = IndexSpec.parse(_INDEXES[0]).order().to_json()
     begin = {"task": "load", "table": "t", "table_id": table.id, "schema": table.schema.to_json(), "orders": [order]}
     rows = np.zeros((16, 8), np.int64).tobytes()
+    named = {"batch": "ba" * 16, "capacity_cost": ["0", "0"]}
     seeds.append(
         SEPARATOR.join(
             [
-                JSON + _json_bytes({**begin, "page_rows": 16, "memory_bytes": 1 << 16}),
+                JSON + _json_bytes({**begin, "page_rows": 16, "memory_bytes": 1 << 16, **named}),
                 b"R" + rows,
                 JSON + _json_bytes({"task": "reserve", "capacity": 16}),
-                JSON + _json_bytes({"task": "build", "real_rows": "0000000000000003"}),
+                JSON + _json_bytes({"task": "build", "real_rows": 3, "batch": named["batch"]}),
             ]
         )
     )
     check = {"task": "check", "run": table.runs[0].id, "column": 0, "first_page": 0, "pages": 1}
-    others = [{"task": "chain"}, check, {"task": "reseal", "data_key": "00" * 32}, {"task": "drop", "table": "t"}]
+    reseal = {"task": "reseal", "data_key": "00" * 32, "owner": "00" * 32, "succession": "00" * 64}
+    rights = {"id": "0" * 16, "name": "ada", "public_key": "00" * 32, "tables": {"t": ["read"]}}
+    unused = dict.fromkeys(["epsilon", "delta", "used_epsilon", "used_delta"], "0")
+    others = [
+        {"task": "chain"},
+        check,
+        reseal,
+        {"task": "grant", "grant": {**rights, **unused}, "rehearsed": False},
+        {"task": "grants"},
+        {"task": "revoke", "name": "ada"},
+        {"task": "drop", "table": "t"},
+    ]
     seeds.append(SEPARATOR.join(JSON + _json_bytes(request) for request in others))
-    named = [seed.replace(table.id.encode(), b"TABLE-ID") for seed in seeds]
-    return Ready(run, [seed.replace(table.runs[0].id.encode(), b"RUN-ID") for seed in named], mutate)
+    nameless = [seed.replace(table.id.encode(), b"TABLE-ID") for seed in seeds]
+    return Ready(run, [seed.replace(table.runs[0].id.encode(), b"RUN-ID") for seed in nameless], mutate)
 
 
 def _mutate_request(request: bytes, rng: Random) -> bytes:
@@ -693,6 +709,29 @@ def _planted_loop(home: Path) -> Ready:
     return _text_target(read, _DOMAINS)
 
 
+def _planted_c_loop(home: Path) -> Ready:
+    """A reader whose C code does not come back, and keeps the interpreter meanwhile."""
+
+    def read(text: str) -> None:
+        if "  " in text:
+            deque(repeat(text), maxlen=0)
+        parse_domain(text)
+
+    return _text_target(read, _DOMAINS)
+
+
+def _planted_deaf(home: Path) -> Ready:
+    """The same with every signal blocked: only from outside can it be ended."""
+    c_loop = _planted_c_loop(home)
+
+    def run(data: bytes) -> None:
+        if b"  " in data:
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        c_loop.run(data)
+
+    return Ready(run, c_loop.seeds, c_loop.mutate)
+
+
 def _planted_crash(home: Path) -> Ready:
     """A reader that ends the process at a word that only coverage leads to."""
 
@@ -700,7 +739,11 @@ def _planted_crash(home: Path) -> Ready:
         if data[:1] == b"S" and data[1:2] == b"C" and data[2:3] == b"U" and data[3:4] == b"M":
             os.abort()
 
-    return Ready(run, [b"....", b"abcd"])
+    def mutate(data: bytes, rng: Random) -> bytes:
+        place = rng.randrange(4)
+        return data[:place].ljust(place, b".") + rng.choice(ascii_uppercase).encode() + data[place + 1 : 4]
+
+    return Ready(run, [b"....", b"abcd"], mutate)
 
 
 Prepare = Callable[[Path], Ready]
@@ -722,5 +765,7 @@ TARGETS: dict[str, Prepare] = {
 PLANTED: dict[str, Prepare] = {
     "planted-length": _planted_length,
     "planted-loop": _planted_loop,
+    "planted-c-loop": _planted_c_loop,
+    "planted-deaf": _planted_deaf,
     "planted-crash": _planted_crash,
 }

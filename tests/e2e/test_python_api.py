@@ -444,4 +444,4 @@ def test_plans_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
                 expected = min(length, 5)
                 assert db.sql(f"SELECT count(*) FROM t WHERE k IN ({keys})").fetchone() == (expected,), (turn, length)
         (session,) = db.service._enclave._sessions.values()  # type: ignore[attr-defined]
-        assert len(session[1]._plans) <= 4
+        assert len(session.work._plans) <= 4

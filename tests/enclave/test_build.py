@@ -47,7 +47,7 @@ def _built(
     rows: NDArray[np.int64], orders: tuple[IndexOrder, ...], memory_bytes: int = 1 << 24
 ) -> tuple[tuple[Run, ...], MemoryStorage]:
     storage = MemoryStorage()
-    load = Load(storage, TABLE, orders, PAGE_ROWS, memory_bytes)
+    load = Load(storage, TABLE, orders, PAGE_ROWS, memory_bytes, "ba" * 16)
     for at in range(0, len(rows), 37):
         load.append(memoryview(rows[at : at + 37].tobytes()))
     load.reserve(KEYS, len(rows))
@@ -74,7 +74,7 @@ def test_every_run_has_every_row_in_its_order(real: int, capacity: int, memory_b
         for row in rows[:real]
     )
     assert [run.attribute for run in runs] == ["c0", "c1"]
-    assert len({run.batch for run in runs}) == 1
+    assert {run.batch for run in runs} == {"ba" * 16}
     for place, run in enumerate(runs):
         assert (run.capacity, run.page_rows, run.pages) == (capacity, PAGE_ROWS, capacity // PAGE_ROWS)
         assert run.index is not None
@@ -107,7 +107,7 @@ def test_without_an_index_the_order_is_that_of_loading() -> None:
 @pytest.mark.parametrize(("sent", "capacity"), [(16, 32), (32, 16), (17, 17), (0, 16)])
 def test_rows_that_do_not_fill_the_capacity(sent: int, capacity: int) -> None:
     storage = MemoryStorage()
-    load = Load(storage, TABLE, ORDERS, PAGE_ROWS, 1 << 20)
+    load = Load(storage, TABLE, ORDERS, PAGE_ROWS, 1 << 20, "ba" * 16)
     load.append(memoryview(_rows(0, sent, 2).tobytes()))
     with pytest.raises(InvalidParameter):
         load.reserve(KEYS, capacity)

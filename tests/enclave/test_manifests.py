@@ -7,12 +7,15 @@ import pytest
 from enclave_tables import DATABASE, KEYS, MemoryStorage, table_of
 
 from scumble.boundary.catalog import Catalog, Run
+from scumble.boundary.grants import Grant
 from scumble.boundary.manifest import pack, unpack
+from scumble.enclave.access import Access
 from scumble.enclave.keys import DataKeys
 from scumble.enclave.manifests import check_chain, manifest_hash, open_head, open_manifest, seal_manifest
 from scumble.errors import ScumbleError, Tampered
 
 RUN = "cd" * 16
+ACCESS = Access(b"o" * 32)
 TABLE = table_of("integer", runs=(Run(RUN, "b", None, 32, 16, None, ("00" * 32,)),))
 
 
@@ -20,7 +23,7 @@ def _chain(storage: MemoryStorage, versions: int, keys: DataKeys = KEYS, mark: s
     previous, anchors = "", []
     for version in range(1, versions + 1):
         catalog = Catalog(DATABASE, version, previous, (replace(TABLE, name=mark),))
-        sealed = seal_manifest(keys, catalog, {RUN: 20 + version})
+        sealed = seal_manifest(keys, catalog, {RUN: 20 + version}, ACCESS)
         storage.commit(version, sealed)
         previous = manifest_hash(sealed)
         anchors.append((version, previous))
@@ -28,22 +31,34 @@ def _chain(storage: MemoryStorage, versions: int, keys: DataKeys = KEYS, mark: s
 
 
 def test_a_manifest_comes_back() -> None:
-    sealed = seal_manifest(KEYS, Catalog(DATABASE, 7, "ff" * 32, (TABLE,)), {RUN: 23})
+    sealed = seal_manifest(KEYS, Catalog(DATABASE, 7, "ff" * 32, (TABLE,)), {RUN: 23}, ACCESS)
     manifest = open_manifest(KEYS, sealed)
     assert manifest.catalog.to_json() == Catalog(DATABASE, 7, "ff" * 32, (TABLE,)).to_json()
     assert manifest.real_rows == {RUN: 23}
     assert manifest.hash == manifest_hash(sealed)
     assert "23" not in repr(manifest)
-    assert seal_manifest(KEYS, manifest.catalog, {RUN: 23}) != sealed
+    assert seal_manifest(KEYS, manifest.catalog, {RUN: 23}, ACCESS) != sealed
 
 
 def test_its_length_does_not_depend_on_the_rows() -> None:
     catalog = Catalog(DATABASE, 7, "ff" * 32, (TABLE,))
-    assert len({len(seal_manifest(KEYS, catalog, {RUN: rows})) for rows in (0, 1, 255, 1 << 40)}) == 1
+    assert len({len(seal_manifest(KEYS, catalog, {RUN: rows}, ACCESS)) for rows in (0, 1, 255, 1 << 40)}) == 1
+
+
+def test_the_access_block_comes_back_and_its_length_tells_little() -> None:
+    catalog = Catalog(DATABASE, 7, "ff" * 32, (TABLE,))
+    lengths = set()
+    for name in ("a", "ada", "x" * 20):
+        access = replace(ACCESS, grants=(Grant("0" * 16, name, b"k" * 32, {"t": frozenset(["read"])}),))
+        sealed = seal_manifest(KEYS, catalog, {RUN: 23}, access)
+        assert open_manifest(KEYS, sealed).access == access
+        assert repr(open_manifest(KEYS, sealed)) == "Manifest(version=7, real_rows=<secret>, access=<secret>)"
+        lengths.add(len(sealed))
+    assert len(lengths) == 1
 
 
 def test_every_byte_of_a_manifest_counts() -> None:
-    sealed = seal_manifest(KEYS, Catalog(DATABASE, 1, "", (TABLE,)), {RUN: 5})
+    sealed = seal_manifest(KEYS, Catalog(DATABASE, 1, "", (TABLE,)), {RUN: 5}, ACCESS)
     for at in range(len(sealed)):
         with pytest.raises(Tampered):
             open_manifest(KEYS, sealed[:at] + bytes([sealed[at] ^ 1 << at % 8]) + sealed[at + 1 :])
@@ -54,7 +69,7 @@ def test_every_byte_of_a_manifest_counts() -> None:
 
 
 def test_other_keys_open_nothing() -> None:
-    sealed = seal_manifest(KEYS, Catalog(DATABASE, 1, "", ()), {})
+    sealed = seal_manifest(KEYS, Catalog(DATABASE, 1, "", ()), {}, ACCESS)
     for keys in (DataKeys(bytes(32), DATABASE), DataKeys(bytes(range(32)), "0b" * 16)):
         with pytest.raises(Tampered):
             open_manifest(keys, sealed)
@@ -106,7 +121,7 @@ def test_a_chain_over_a_change_of_keys() -> None:
     """Earlier versions are vouched for by hashes: their key is not needed."""
     storage, new = MemoryStorage(), DataKeys(bytes(32), DATABASE)
     anchors = _chain(storage, 3)
-    storage.commit(4, seal_manifest(new, Catalog(DATABASE, 4, anchors[-1][1], ()), {}))
+    storage.commit(4, seal_manifest(new, Catalog(DATABASE, 4, anchors[-1][1], ()), {}, ACCESS))
     for anchor in anchors:
         assert open_head(storage, new, DATABASE, anchor).catalog.version == 4
     with pytest.raises(Tampered):
@@ -114,7 +129,7 @@ def test_a_chain_over_a_change_of_keys() -> None:
 
 
 def test_a_sealed_part_under_another_catalog() -> None:
-    sealed = seal_manifest(KEYS, Catalog(DATABASE, 2, "", (TABLE,)), {RUN: 5})
+    sealed = seal_manifest(KEYS, Catalog(DATABASE, 2, "", (TABLE,)), {RUN: 5}, ACCESS)
     public, secret = unpack(sealed)
     catalog = json.loads(public)
     catalog["tables"][0]["runs"][0]["capacity"] = 16

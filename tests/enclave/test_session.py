@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from scumble.boundary.session import Channel, done, open_greeting, refusal, seal_greeting, settle
+from scumble.boundary.session import Channel, Greeting, done, open_greeting, refusal, seal_greeting, settle
 from scumble.enclave.session import TrustedEnclave
 from scumble.errors import Busy, InvalidParameter, NotFound, ScumbleError, Tampered
 from scumble.owner.session import Session
@@ -17,6 +18,7 @@ from scumble.provider.store import FileStore
 
 DATA_KEY = bytes(range(32))
 DATABASE = "0a" * 16
+OWNER = Ed25519PrivateKey.from_private_bytes(bytes(32))
 
 Meddle = Callable[[bytes], bytes]
 
@@ -67,7 +69,7 @@ def meddler(store: FileStore) -> Meddler:
 
 @pytest.fixture
 def session(meddler: Meddler) -> Session:
-    session = Session(meddler, DATABASE, DATA_KEY)
+    session = Session(meddler, DATABASE, OWNER, DATA_KEY)
     assert session.task("create")["version"] == 1
     return session
 
@@ -153,9 +155,9 @@ def test_an_answer_is_not_taken_twice(session: Session, meddler: Meddler) -> Non
 def test_the_greeting_s_answer_is_not_another_s(meddler: Meddler) -> None:
     seen: list[bytes] = []
     with meddling(meddler, change_answer=_keeping(seen)):
-        Session(meddler, DATABASE, DATA_KEY)
+        Session(meddler, DATABASE, OWNER, DATA_KEY)
     with meddling(meddler, change_answer=lambda _: seen[0]), pytest.raises(Tampered):
-        Session(meddler, DATABASE, DATA_KEY)
+        Session(meddler, DATABASE, OWNER, DATA_KEY)
 
 
 def test_requests_in_another_order(session: Session, meddler: Meddler) -> None:
@@ -180,7 +182,7 @@ def test_a_request_that_was_dropped(session: Session, meddler: Meddler) -> None:
     meddler.request = request  # type: ignore[method-assign]
     with pytest.raises(Tampered):  # a session that has lost a request does not find back: open the database again
         _open(session)
-    assert _open(Session(meddler, DATABASE, DATA_KEY)) == 1
+    assert _open(Session(meddler, DATABASE, OWNER, DATA_KEY)) == 1
 
 
 def test_a_request_as_an_answer_and_an_answer_as_a_request(session: Session, meddler: Meddler) -> None:
@@ -191,7 +193,7 @@ def test_a_request_as_an_answer_and_an_answer_as_a_request(session: Session, med
 
 
 def test_answers_swapped_between_two_sessions(session: Session, meddler: Meddler) -> None:
-    other = Session(meddler, DATABASE, DATA_KEY)
+    other = Session(meddler, DATABASE, OWNER, DATA_KEY)
     for _ in range(3):
         _open(other)
         with meddling(meddler, change_answer=lambda _: meddler.answers[-2]), pytest.raises(Tampered):
@@ -200,7 +202,7 @@ def test_answers_swapped_between_two_sessions(session: Session, meddler: Meddler
 
 
 def test_requests_sent_to_another_session(session: Session, meddler: Meddler) -> None:
-    other = Session(meddler, DATABASE, DATA_KEY)
+    other = Session(meddler, DATABASE, OWNER, DATA_KEY)
     with meddling(meddler, session_of=lambda number: 3 - number), pytest.raises(Tampered):
         _open(session)
     assert _open(other) == 1  # it was not disturbed
@@ -211,7 +213,7 @@ def test_requests_sent_to_another_session(session: Session, meddler: Meddler) ->
 def test_a_greeting_that_was_changed(meddler: Meddler) -> None:
     seen: list[bytes] = []
     with meddling(meddler, change_greeting=_keeping(seen)):
-        Session(meddler, DATABASE, DATA_KEY)
+        Session(meddler, DATABASE, OWNER, DATA_KEY)
     for changed in _changes(seen[0])[:: 7 if len(seen[0]) > 100 else 1]:
         with pytest.raises(Tampered):
             meddler._enclave.greet(changed)
@@ -220,10 +222,10 @@ def test_a_greeting_that_was_changed(meddler: Meddler) -> None:
 def test_a_greeting_of_another_enclave(store: FileStore, meddler: Meddler) -> None:
     other = TrustedEnclave(store)
     with meddling(meddler, change_key=lambda _: other.public_key), pytest.raises(Tampered):
-        Session(meddler, DATABASE, DATA_KEY)
+        Session(meddler, DATABASE, OWNER, DATA_KEY)
     for key in (bytes(32), b"", bytes(31), os.urandom(33)):
         with meddling(meddler, change_key=lambda _, key=key: key), pytest.raises(ScumbleError):
-            Session(meddler, DATABASE, DATA_KEY)
+            Session(meddler, DATABASE, OWNER, DATA_KEY)
 
 
 def test_a_replayed_greeting_gets_a_session_that_opens_nothing_more(meddler: Meddler) -> None:
@@ -234,7 +236,7 @@ def test_a_replayed_greeting_gets_a_session_that_opens_nothing_more(meddler: Med
     """
     seen: list[bytes] = []
     with meddling(meddler, change_greeting=_keeping(seen)):
-        session = Session(meddler, DATABASE, DATA_KEY)
+        session = Session(meddler, DATABASE, OWNER, DATA_KEY)
     session.task("create")
     _open(session)
     again, _ = meddler._enclave.greet(seen[0])
@@ -248,7 +250,7 @@ def test_a_replayed_session_changes_nothing(meddler: Meddler) -> None:
     """A whole recorded session, played again: no request that changes the database may be carried out twice."""
     seen: list[bytes] = []
     with meddling(meddler, change_greeting=_keeping(seen)):
-        session = Session(meddler, DATABASE, DATA_KEY)
+        session = Session(meddler, DATABASE, OWNER, DATA_KEY)
     session.task("create")
     version = _open(session)
     again = None
@@ -258,14 +260,14 @@ def test_a_replayed_session_changes_nothing(meddler: Meddler) -> None:
             meddler._enclave.request(again, sealed)
     except Tampered:
         pass
-    assert _open(Session(meddler, DATABASE, DATA_KEY)) == version
+    assert _open(Session(meddler, DATABASE, OWNER, DATA_KEY)) == version
 
 
 def test_no_nonce_is_used_for_two_answers(meddler: Meddler) -> None:
     """A replayed greeting must not make the enclave seal two different answers under one key and nonce."""
     seen: list[bytes] = []
     with meddling(meddler, change_greeting=_keeping(seen)):
-        session = Session(meddler, DATABASE, DATA_KEY)
+        session = Session(meddler, DATABASE, OWNER, DATA_KEY)
     session.task("create")  # done the first time, refused the second: two texts, one nonce
     first = meddler.answers[0]
     try:
@@ -321,7 +323,8 @@ def test_no_key_in_a_repr(session: Session) -> None:
 
 def test_a_greeting_opens_with_its_own_key_only() -> None:
     key = X25519PrivateKey.generate()
-    sealed = seal_greeting(key.public_key().public_bytes_raw(), {"a": 1})
-    assert open_greeting(key, sealed) == {"a": 1}
+    greeting = Greeting(DATABASE, bytes(32), bytes(32), DATA_KEY, OWNER.public_key().public_bytes_raw())
+    sealed = seal_greeting(key.public_key().public_bytes_raw(), greeting, OWNER)
+    assert open_greeting(key, sealed) == greeting
     with pytest.raises(Tampered):
         open_greeting(X25519PrivateKey.generate(), sealed)

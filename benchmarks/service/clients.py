@@ -1,0 +1,232 @@
+"""Figures 1 to 3 of the service: a point aggregate's latency, throughput with 16 clients, and a crowd for a minute.
+
+Clients are processes of their own, each with a connection and a prepared statement, on the same cores as the service.
+"""
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import psutil
+
+import scumble
+from benchmarks.database.aggregates import QUERY
+from benchmarks.database.clock import shown, side_by_side
+from benchmarks.database.tables import INDEX, SPARE_ROWS, bounds, loaded, reader
+from benchmarks.figure import Figure, Line, Size, say
+from benchmarks.service.running import Running, running
+
+__all__ = ["measure"]
+
+SIZES: dict[Size, dict[str, Any]] = {
+    "full": {"rows": 10**6, "rounds": 40, "calls": 30, "each": 1000, "seconds": 60.0},
+    "quick": {"rows": 10**6, "rounds": 10, "calls": 20, "each": 200, "seconds": 10.0},
+    "tiny": {"rows": 5_000, "rounds": 1, "calls": 3, "each": 3, "seconds": 1.0},
+}
+CLIENTS, IDLE, ACTIVE = 16, 200, 32
+MOST_TIMES, MORE_SECONDS = 3.0, 0.001
+MOST_OF_MEDIAN = 10.0
+LEAST_PER_SECOND = 500.0
+MOST_GROWTH = 0.05
+SIMULATED: dict[str, Any] = {"insecure_simulated_enclave": True}
+
+Ranges = list[tuple[int, int]]
+
+
+class Served(NamedTuple):
+    """A database at a running service, its key, and bounds for point queries."""
+
+    service: Running
+    url: str
+    key: Path
+    ranges: Ranges
+
+    def open(self) -> scumble.Database:
+        """One more connection."""
+        return scumble.open(self.url, key=self.key, **SIMULATED)
+
+
+def measure(size: Size) -> Figure:
+    """All of it, over one service."""
+    terms = SIZES[size]
+    figure = Figure("service.clients")
+    with _served(terms["rows"]) as served:
+        say("service.clients: latency")
+        _latency(figure, served, terms)
+        say(f"service.clients: {CLIENTS} clients")
+        _throughput(figure, served, terms["each"])
+        say(f"service.clients: {IDLE} idle and {ACTIVE} active ones")
+        _crowd(figure, served, terms["seconds"])
+    return figure
+
+
+@contextmanager
+def _served(rows: int) -> Iterator[Served]:
+    with TemporaryDirectory() as name, running(Path(name) / "served") as service:
+        key, url = Path(name) / "bench.key", service.url("bench")
+        with scumble.create(url, key=key, limit=100, **SIMULATED) as database:
+            database.load("t", reader(rows), indexes=[INDEX], capacity=rows + SPARE_ROWS)
+        yield Served(service, url, key, bounds(rows, 1, 500))
+
+
+def _latency(figure: Figure, served: Served, terms: dict[str, Any]) -> None:
+    here = loaded(terms["rows"]).database.prepare(QUERY.format("?", "?"))
+    with served.open() as database:
+        there = database.prepare(QUERY.format("?", "?"))
+        asks: dict[str, Callable[..., object]] = {
+            "embedded": lambda *given: here.execute(given).fetchall(),
+            "loopback": lambda *given: there.execute(given).fetchall(),
+        }
+        times = side_by_side(asks, served.ranges, terms["rounds"], terms["calls"])
+    most = MOST_TIMES * times["embedded"] + MORE_SECONDS
+    figure.values["latency"] = times
+    figure.lines.append(
+        Line(
+            "a point aggregate over loopback / embedded",
+            f"{shown(times['loopback'])} / {shown(times['embedded'])}",
+            f"≤ {MOST_TIMES:.0f} times + 1 ms = {shown(most)}",
+            times["loopback"] <= most,
+        )
+    )
+
+
+def _throughput(figure: Figure, served: Served, each: int) -> None:
+    times, seconds, busy = _at_once(served, CLIENTS, each)
+    ordered = sorted(times)
+    typical, slow = median(ordered), ordered[int(0.99 * len(ordered))]
+    rate = len(ordered) / seconds
+    figure.values["throughput"] = {"per_second": rate, "median": typical, "p99": slow, "processor": busy}
+    figure.lines += [
+        Line(
+            f"point aggregates with {CLIENTS} clients and 2 enclaves",
+            f"{rate:,.0f} a second",
+            f"≥ {LEAST_PER_SECOND:.0f}",
+            rate >= LEAST_PER_SECOND,
+        ),
+        Line(
+            f"their 99th percentile / median, with {CLIENTS} clients",
+            f"{shown(slow)} / {shown(typical)} = {slow / typical:.1f}",
+            f"≤ {MOST_OF_MEDIAN:.0f}",
+            slow <= MOST_OF_MEDIAN * typical,
+        ),
+        Line("where the processor's time goes", ", ".join(f"{who} {share:.0%}" for who, share in busy.items())),
+    ]
+
+
+def _at_once(served: Served, clients: int, each: int) -> tuple[list[float], float, dict[str, float]]:
+    """What each call took, how long all of it took, and whose the processor's time was."""
+    context = _context()
+    ready, go, results = context.Semaphore(0), context.Event(), context.Queue()
+    arguments = (served, each, ready, go, results)
+    processes = [context.Process(target=_client, args=(number, *arguments)) for number in range(clients)]
+    for process in processes:
+        process.start()
+    for _ in processes:
+        ready.acquire()
+    before, start = _processor(served.service.pid), time.perf_counter()
+    go.set()
+    found = [results.get() for _ in processes]
+    seconds = time.perf_counter() - start
+    after = _processor(served.service.pid)
+    for process in processes:
+        process.join()
+    used = {who: after[who] - before[who] for who in after}
+    used["clients"] = sum(spent for _, spent in found)
+    whole = sum(used.values()) or 1.0
+    return [t for times, _ in found for t in times], seconds, {who: spent / whole for who, spent in used.items()}
+
+
+def _context() -> Any:
+    """Processes that are started from one without threads, which has read the modules already."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+def _client(number: int, served: Served, each: int, ready: Any, go: Any, results: Any) -> None:
+    with served.open() as database:
+        statement = database.prepare(QUERY.format("?", "?"))
+        statement.execute(served.ranges[0]).fetchall()
+        ready.release()
+        go.wait()
+        times, spent = [], time.process_time()
+        for call in range(each):
+            start = time.perf_counter()
+            statement.execute(served.ranges[(31 * number + call) % len(served.ranges)]).fetchall()
+            times.append(time.perf_counter() - start)
+        results.put((times, time.process_time() - spent))
+
+
+def _crowd(figure: Figure, served: Served, seconds: float) -> None:
+    idle = [served.open() for _ in range(IDLE)]
+    try:
+        context = _context()
+        results = context.Queue()
+        processes = [context.Process(target=_active, args=(n, served, seconds, results)) for n in range(ACTIVE)]
+        for process in processes:
+            process.start()
+        time.sleep(seconds / 4)
+        early = _memory(served.service.pid)
+        time.sleep(seconds / 2)
+        late = _memory(served.service.pid)
+        answers = [results.get() for _ in processes]
+        for process in processes:
+            process.join()
+        errors = sum(failed for _, failed in answers) + sum(_fails(database, served) for database in idle)
+    finally:
+        for database in idle:
+            database.close()
+    growth = late / early - 1
+    figure.values["crowd"] = {"answers": sum(done for done, _ in answers), "errors": errors, "bytes": [early, late]}
+    figure.lines += [
+        Line(f"{IDLE} idle and {ACTIVE} active clients for {seconds:.0f} s: errors", f"{errors}", "0", errors == 0),
+        Line(
+            "their service's memory, after a quarter of the time and after three",
+            f"{early >> 20} MiB, {late >> 20} MiB: {growth:+.1%}",
+            f"≤ {MOST_GROWTH:+.0%}",
+            growth <= MOST_GROWTH,
+        ),
+    ]
+
+
+def _active(number: int, served: Served, seconds: float, results: Any) -> None:
+    done = failed = 0
+    end = time.monotonic() + seconds
+    with served.open() as database:
+        statement = database.prepare(QUERY.format("?", "?"))
+        while time.monotonic() < end:
+            try:
+                statement.execute(served.ranges[(31 * number + done) % len(served.ranges)]).fetchall()
+                done += 1
+            except scumble.ScumbleError:
+                failed += 1
+    results.put((done, failed))
+
+
+def _fails(database: scumble.Database, served: Served) -> int:
+    try:
+        database.sql(QUERY.format("?", "?"), served.ranges[0]).fetchall()
+    except scumble.ScumbleError:
+        return 1
+    return 0
+
+
+def _processor(pid: int) -> dict[str, float]:
+    front = psutil.Process(pid)
+    children = front.children()
+    return {"front": _spent(front), "enclaves": sum(map(_spent, children))}
+
+
+def _spent(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _memory(pid: int) -> int:
+    front = psutil.Process(pid)
+    return sum(int(process.memory_info().rss) for process in (front, *front.children()))

@@ -1,0 +1,95 @@
+"""For tests of rights: a database of two tables in one enclave, its owner, and sessions of anybody who comes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from scumble.boundary.grants import public_text
+from scumble.boundary.storage import Storage
+from scumble.enclave.session import TrustedEnclave
+from scumble.enclave.vault import Vault
+from scumble.owner import key_file
+from scumble.owner.database import Database
+from scumble.owner.indexes import IndexSpec
+from scumble.owner.session import Session
+from scumble.privacy.ledger import Ledger
+from scumble.provider.front import Provider
+from scumble.provider.store import FileStore
+from scumble.provider.transcript import Transcript
+
+ADA, BOB = (Ed25519PrivateKey.from_private_bytes(bytes([place] * 32)) for place in (7, 8))
+
+
+class Open(Provider):
+    """A provider that several share: it stays when one of them goes."""
+
+    def close(self) -> None:
+        """Stay."""
+
+
+def text_of(key: Ed25519PrivateKey) -> str:
+    """A public key as it is sent to an owner."""
+    return public_text(key.public_key().public_bytes_raw())
+
+
+class Clinic:
+    """A database with the tables `visits` and `staff`, and the enclave that all sessions of a test share."""
+
+    def __init__(self, home: Path, vault: Vault) -> None:
+        self.vault = vault
+        self.store = FileStore.create(home / "db", "0a" * 16)
+        self.transcript = Transcript()
+        self.provider = Open(self.store, self._enclave, self.transcript)
+        self.key = key_file.create(home / "db.key", self.store.database, None)
+        self.home = home
+
+    def _enclave(self, storage: Storage) -> TrustedEnclave:
+        self.enclave = TrustedEnclave(storage, vault=self.vault)
+        return self.enclave
+
+    def session(self, who: Ed25519PrivateKey, data_key: bytes | None = None) -> Session:
+        """A session that is not open yet."""
+        return Session(self.provider, self.store.database, who, data_key)
+
+    def opened(self, who: Ed25519PrivateKey) -> Session:
+        """A session of an analyst with the newest version open."""
+        session = self.session(who)
+        session.task("open", anchor=None)
+        return session
+
+
+@contextmanager
+def clinic(home: Path) -> Iterator[tuple[Clinic, Database]]:
+    """The database, and its owner's side of it."""
+    made = Clinic(home, Vault())
+    with Ledger.open(key_file.ledger_path(home / "db.key"), 100, delta_limit="1e-3"):
+        pass
+    owner = Database.begin(made.provider, made.key, home / "db.key")
+    for name in ("visits", "staff"):
+        rows = pa.table({"k": list(range(40)), "v": [place * 3 for place in range(40)]})
+        owner.load(name, rows, indexes=["k int:0:99 epsilon=1"], capacity=64, page_rows=16)
+    try:
+        yield made, owner
+    finally:
+        owner.close()
+        made.store.close()
+
+
+def load_request(owner: Database, table: str, /, **more: Any) -> dict[str, Any]:
+    """The fields of a task that begins a load into a table that is there."""
+    there = owner.table(table)
+    return {
+        "table": there.name,
+        "table_id": there.id,
+        "schema": there.schema.to_json(),
+        "orders": [IndexSpec.parse("k int:0:99 epsilon=1").order().to_json()],
+        "page_rows": 16,
+        "memory_bytes": 1 << 20,
+        "batch": "ba" * 16,
+        "capacity_cost": ["0", "0"],
+        **more,
+    }

@@ -1,0 +1,126 @@
+"""Answers and refusals have lengths that depend on public facts: an error that a row causes looks like an answer."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from enclave_visitors import ADA, BOB, Clinic, clinic, text_of
+
+from scumble.boundary.session import PADDED_BYTES, REFUSAL_BYTES, executed, executed_bytes, refusal, settle
+from scumble.enclave import execute
+from scumble.enclave.batch import Batch
+from scumble.errors import InvalidParameter, NotFound, ScumbleError
+from scumble.owner.database import Database
+from scumble.provider.transcript import comparable
+
+CALM, CURSED = 5, 113
+QUERIES = [
+    "SELECT count(*) FROM t WHERE v < 50",
+    "SELECT count(*), sum(v), min(v), max(v), stddev(v) FROM t WHERE v < 50",
+    "SELECT sum(v * v) FROM t",
+    "SELECT v, k FROM t WHERE k < 30",
+    "SELECT c, count(*), sum(v) FROM t GROUP BY c",
+]
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> Iterator[tuple[Clinic, Database]]:
+    with clinic(tmp_path) as made:
+        yield made
+
+
+def _transcript(home: Path, value: int) -> list[Any]:
+    """What the provider sees of queries over a table with one value that may bring a curse on them."""
+    home.mkdir()
+    with clinic(home) as (made, owner):
+        values = [value if place == 20 else place % 4 for place in range(90)]
+        rows = {"k": list(range(90)), "v": values, "c": [place % 2 > 0 for place in range(90)]}
+        owner.load("t", pa.table(rows), capacity=96, page_rows=16)
+        before = max(event.number for event in made.transcript.events())
+        failures: list[str] = []
+        for query in QUERIES:
+            try:
+                owner.sql(query).fetchall()
+            except ScumbleError as error:
+                failures.append(str(error))
+        assert len(failures) == (len(QUERIES) if value == CURSED else 0)
+        assert all("ValueError" in failure and str(CURSED) not in failure for failure in failures)
+        return [event[1:] for event in comparable(e for e in made.transcript.events() if e.number > before)]
+
+
+def test_an_error_that_a_row_causes_changes_nothing_that_the_provider_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    match = Batch.match
+
+    def cursed(self: Batch, bounds: Any) -> None:
+        match(self, bounds)
+        if any(np.any(column.words == CURSED) for column in self._columns.values() if column.words.ndim == 1):
+            raise ValueError(f"the value {CURSED}")
+
+    monkeypatch.setattr(execute, "BATCH_BYTES", 128)  # a page at a time: there is much left to read after the second
+    assert _transcript(tmp_path / "calm", CALM)
+    monkeypatch.setattr(Batch, "match", cursed)
+    one, other = _transcript(tmp_path / "one", CALM), _transcript(tmp_path / "other", CURSED)
+    assert one == other
+    assert sum(kind == "read" for kind, *_ in one) > 30
+
+
+def test_the_test_above_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An enclave that stops reading at the error, or whose refusal has a length of its own, is told apart."""
+    match = Batch.match
+
+    def cursed(self: Batch, bounds: Any) -> None:
+        match(self, bounds)
+        if any(np.any(column.words == CURSED) for column in self._columns.values() if column.words.ndim == 1):
+            raise ValueError
+
+    monkeypatch.setattr(execute, "BATCH_BYTES", 128)
+    monkeypatch.setattr(Batch, "match", cursed)
+    monkeypatch.setattr("scumble.enclave.work.refusal", lambda error, _: refusal(error))
+    assert _transcript(tmp_path / "one", CALM) != _transcript(tmp_path / "other", CURSED)
+
+
+@pytest.mark.parametrize("size", [0, 1, 33, 252, 253, 254, 255, 256, 257, 1000, 70_000])
+def test_a_refusal_of_an_execution_is_as_long_as_its_answer(size: int) -> None:
+    answer = bytes(range(256)) * 300
+    whole = executed(answer[:size])
+    assert bytes(settle(whole)) == answer[:size]
+    assert len(whole) == executed_bytes(size) >= PADDED_BYTES
+    for error in (ValueError("x" * 2000), InvalidParameter("y" * 2000, hint="z" * 300), NotFound("short")):
+        refused = refusal(error, executed_bytes(size))
+        assert len(refused) == len(whole)
+        with pytest.raises(ScumbleError):
+            settle(refused)
+
+
+def test_other_refusals_have_one_size_and_other_answers_a_multiple_of_one(both: tuple[Clinic, Database]) -> None:
+    made, owner = both
+    before = max(event.number for event in made.transcript.events())
+    session = owner._session
+    for task, fields in (("none", {}), ("drop", {"table": "x"}), ("revoke", {"name": "y" * 60}), ("load", {})):
+        with pytest.raises(ScumbleError):
+            session.task(task, **fields)
+    for task in ("chain", "forget", "grants", "abandon"):
+        with made.store.writer():
+            session.task(task)
+    sizes = [int(e["bytes"]) - 16 for e in made.transcript.events() if e.kind == "answer" and e.number > before]
+    assert set(sizes[:4]) == {REFUSAL_BYTES}
+    assert set(sizes[4:]) == {PADDED_BYTES}
+
+
+def test_what_is_visible_of_a_catalog_does_not_show_in_the_length_of_the_answer(both: tuple[Clinic, Database]) -> None:
+    made, owner = both
+    owner.grant("ada", text_of(ADA), ["visits"])
+    owner.grant("bob", text_of(BOB), ["visits", "staff"])
+    owner._open_newest()
+    before = max(event.number for event in made.transcript.events())
+    for who in (ADA, BOB):
+        made.opened(who)
+    owner._open_newest()
+    events = [e for e in made.transcript.events() if e.number > before and e.kind == "answer"]
+    assert len({e["bytes"] for e in events}) == 1
+    assert len(events) == 3

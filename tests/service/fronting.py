@@ -1,0 +1,185 @@
+"""A provider's front with limits of the test's choice, what it costs, and clients that do not keep to HTTP."""
+
+import contextlib
+import http.client
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from serving import Serving
+
+__all__ = ["DATABASE", "NONCE", "Answer", "Fronting", "answers_in", "fronting", "impatient", "until"]
+
+DATABASE = "0123456789abcdef"
+NONCE = bytes(range(32))
+
+_LAUNCH = """
+import json, sys
+from pathlib import Path
+from scumble.service.limits import Limits
+from scumble.service.server import Settings, serve
+
+folder, limits = sys.argv[1:]
+settings = Settings(
+    Path(folder), "0.0.0.0", 0, 1, "simulated", open_to_all=True, limits=Limits(**json.loads(limits))
+)
+serve(settings, lambda port: print(port, flush=True))
+"""
+
+
+class Answer(NamedTuple):
+    """An HTTP answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def fields(self) -> Any:
+        """What a body of JSON says."""
+        return json.loads(self.body)
+
+
+class Fronting(Serving):
+    """A running front, and how well it is."""
+
+    def ask(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, source: str = ""
+    ) -> Answer:
+        """Ask once, on a connection of its own."""
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", self.port, timeout=20, source_address=(source, 0) if source else None
+        )
+        try:
+            connection.request(method, path, body, dict(headers or {}))
+            response = connection.getresponse()
+            return Answer(
+                response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+            )
+        finally:
+            connection.close()
+
+    @contextmanager
+    def connection(self, *pieces: bytes) -> Iterator[socket.socket]:
+        """A socket to it, through which these bytes have gone."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as made:
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for piece in pieces:
+                with contextlib.suppress(ConnectionError):
+                    made.sendall(piece)
+            yield made
+
+    def told(self, *pieces: bytes, half_close: bool = False) -> bytes:
+        """All that comes back for some bytes, until the front closes."""
+        with self.connection(*pieces) as made:
+            if half_close:
+                made.shutdown(socket.SHUT_WR)
+            return read_all(made)
+
+    def descriptors(self) -> int:
+        """How many open files the front has, once it has noticed whatever has ended."""
+        seen: list[int] = []
+        while len(seen) < 4 or len(set(seen[-4:])) > 1:
+            time.sleep(0.002)
+            seen.append(sum(1 for _ in Path(f"/proc/{self.process.pid}/fd").iterdir()))
+        return seen[-1]
+
+    def memory_bytes(self) -> int:
+        """The most memory that the front has had."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return 1024 * int(status.split("VmHWM:")[1].split()[0])
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The lines of its log, each of which has to be JSON."""
+        return [json.loads(line) for line in self.log().split("\n") if line]
+
+    def is_well(self) -> None:
+        """Health, a fresh proof of an enclave."""
+        health = self.ask("GET", "/health", source="127.0.0.9")
+        assert (health.status, health.fields["enclaves"]) == (200, health.fields["wanted"])
+        attested = self.ask("POST", "/v1/attest", NONCE, source="127.0.0.9")
+        assert attested.status == 200
+        assert len(attested.body) > 32
+
+    @contextmanager
+    def unharmed(self) -> Iterator[None]:
+        """Whatever is done to it meanwhile, no enclave dies, nothing stays open, and it goes on answering."""
+        enclaves, descriptors = sorted(self.enclaves()), self.descriptors()
+        yield
+        self.is_well()
+        assert sorted(self.enclaves()) == enclaves
+        until(lambda: self.descriptors() <= descriptors)
+
+
+def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it does not come to hold"
+        time.sleep(0.01)
+
+
+def read_all(made: socket.socket) -> bytes:
+    """What comes until the other end closes, or cuts."""
+    pieces = []
+    with contextlib.suppress(ConnectionError):
+        while piece := made.recv(1 << 16):
+            pieces.append(piece)
+    return b"".join(pieces)
+
+
+def answers_in(told: bytes) -> list[Answer]:
+    """The answers in what a front has told, which has to be nothing but whole answers."""
+    answers = []
+    while told:
+        head, ended, rest = told.partition(b"\r\n\r\n")
+        assert ended
+        first, *lines = head.decode("ascii").split("\r\n")
+        version, status, _ = first.split(" ", 2)
+        assert version == "HTTP/1.1"
+        headers = dict(line.lower().split(": ", 1) for line in lines)
+        size = int(headers.get("content-length", "0"))
+        assert len(rest) >= size
+        if status != "100":
+            answers.append(Answer(int(status), headers, rest[:size]))
+        told = rest[size:]
+    return answers
+
+
+@contextmanager
+def fronting(folder: Path, **limits: float) -> Iterator[Fronting]:
+    """A front for the time of a test, with an empty database `default/there`."""
+    folder.mkdir()
+    log = folder.with_name(folder.name + ".log")
+    with log.open("w") as to:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _LAUNCH, str(folder), json.dumps(limits)],
+            stdout=subprocess.PIPE,
+            stderr=to,
+            text=True,
+        )
+    try:
+        assert process.stdout is not None
+        with process.stdout:
+            port = process.stdout.readline()
+        assert port, log.read_text()[-2000:]
+        front = Fronting(process, folder, int(port), log)
+        assert front.ask("PUT", "/v1/default/there", DATABASE.encode(), source="127.0.0.9").status == 201
+        yield front
+        assert process.poll() is None
+        assert not [line for line in front.lines() if line["event"] == "failure" or line.get("level") == "error"]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def impatient(folder: Path) -> AbstractContextManager[Fronting]:
+    """A front that gives a head and a body a second, closes a connection that rests for two, and takes 1 MiB."""
+    limits = {"header_seconds": 1.0, "body_seconds": 1.0, "idle_seconds": 2.0, "greetings_per_second": 5000.0}
+    return fronting(folder, request_bytes=1 << 20, **limits)

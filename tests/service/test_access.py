@@ -1,0 +1,256 @@
+"""Analysts at a service: what a grant gives, and the one refusal that everybody else gets, whatever there is."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from meddling import Meddling, Request, meddling
+from sample_rows import OPTIONS, QUERIES, answer, batch, is_right, loaded
+
+import scumble
+from scumble.boundary.plan import Plan
+from scumble.cli import main
+from scumble.errors import KeyRefused, NotFound, Overdraft, Refused, ScumbleError, Stale
+from scumble.owner import identity, key_file
+from scumble.owner.identity import create_identity
+from scumble.owner.session import Session
+from scumble.remote.address import Address
+from scumble.remote.service import RemoteService
+from scumble.remote.transport import Transport
+from serving import SIMULATED, Serving
+
+SECRET = "Tuples"  # noqa: S105  a table
+"""A table that nobody was granted; its name stands in the same place, and is as long, as that of none."""
+
+
+def _count(table: str) -> str:
+    return f"SELECT count(*) FROM {table}"  # noqa: S608  our own names
+
+
+@dataclass
+class Clinic:
+    """Two tenants' databases, analysts with all sorts of keys, and the proxy through which they come."""
+
+    proxy: Meddling
+    keys: Path
+    owner: scumble.Database
+
+    def open(self, key: str) -> scumble.Database:
+        """Open the first tenant's database with somebody's key."""
+        return scumble.open(self.proxy.url("clinic"), key=self.keys / f"{key}.key", **SIMULATED)
+
+
+@pytest.fixture(scope="module")
+def clinic(service: Serving, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clinic]:
+    keys = tmp_path_factory.mktemp("access")
+    public = {name: create_identity(keys / f"{name}.key", None).text for name in ("ada", "bob", "rita", "tom", "lab")}
+    with meddling(service.port) as proxy, proxy.create("clinic", keys, limit=50) as owner:
+        loaded(owner)
+        owner.load(SECRET, batch(7), **OPTIONS)
+        owner.grant("ada", public["ada"], ["t"])
+        owner.grant("rita", public["rita"], ["t"])
+        owner.grant("lab", public["lab"], {"t": ["read", "load"]}, epsilon="0.025", delta="1e-9")
+        owner.revoke("rita")
+        with scumble.create(proxy.url("other/clinic"), key=keys / "other.key", **SIMULATED) as other:
+            loaded(other, 1)
+            other.grant("tom", public["tom"], ["t"])
+        yield Clinic(proxy, keys, owner)
+
+
+def test_a_grant_gives_the_table_and_its_exact_answers(clinic: Clinic) -> None:
+    with clinic.open("ada") as ada:
+        assert [table.name for table in ada.tables] == ["t"]
+        for query in QUERIES:
+            assert is_right(ada.sql(query).fetchall(), answer(query, [0]))
+
+
+STRANGERS = ("bob", "rita", "tom")
+
+
+def test_everybody_without_a_grant_gets_the_same_refusal(clinic: Clinic) -> None:
+    texts, shapes = set(), set()
+    for name in STRANGERS:
+        clinic.proxy.forget()
+        with pytest.raises(Refused) as refused:
+            clinic.open(name)
+        texts.add(str(refused.value))
+        shapes.add(tuple(clinic.proxy.shape()))
+    assert len(texts) == len(shapes) == 1
+    assert "t" not in texts.pop().split()
+
+
+def test_the_refusal_is_the_same_on_the_command_line(clinic: Clinic, capsys: pytest.CaptureFixture[str]) -> None:
+    said = set()
+    for name in STRANGERS:
+        for query in (_count("t"), _count(SECRET), _count("nowhere")):
+            command = ["query", clinic.proxy.url("clinic"), query, "--key", str(clinic.keys / f"{name}.key")]
+            assert main([*command, "--insecure-simulated-enclave"]) == 2
+            shown = capsys.readouterr()
+            assert shown.out == ""
+            said.add(shown.err)
+    assert len(said) == 1
+    assert "the enclave refuses this to your key\nhint: ask the database's owner for a grant" in said.pop()
+
+
+@contextmanager
+def _session(clinic: Clinic, signer: str, *, data_key: bytes | None = None) -> Iterator[Session]:
+    """A session with the enclave by hand, for the first tenant's database, with any keys."""
+    address = Address.parse(clinic.proxy.url("clinic"))
+    service = RemoteService(address, Transport(address), lambda evidence, stated: None)  # type: ignore[arg-type, return-value]
+    database, path = service.describe(), clinic.keys / f"{signer}.key"
+    if signer == "other":
+        key = key_file.open_key(path)
+        signing, data_key = key_file.signing_key(key.root, key.database), key_file.data_key(key.root, key.database)
+    else:
+        opener = identity.open_identity(path, database)
+        signing = identity.signing_key(opener, opener.root)
+    with closing(service):
+        yield Session(service, database, signing, data_key)
+
+
+def test_a_key_to_other_data_gets_the_same_refusal(clinic: Clinic) -> None:
+    """The owner of another database, and strangers who bring a key of their own making, who keep to no rule."""
+    shapes = set()
+    for signer, data_key in (("bob", None), ("bob", bytes(32)), ("other", None), ("ada", bytes(32))):
+        clinic.proxy.forget()
+        with _session(clinic, signer, data_key=data_key) as session:
+            with pytest.raises(Refused):
+                session.task("open", anchor=None)
+            shapes.add(tuple(clinic.proxy.shape()))
+            for task in ("grants", "chain", "forget"):
+                with pytest.raises(ScumbleError):
+                    session.task(task)
+    assert len(shapes) == 1
+
+
+def test_an_owners_key_of_another_database_is_not_even_sent(clinic: Clinic) -> None:
+    clinic.proxy.forget()
+    with pytest.raises(KeyRefused):
+        clinic.open("other")
+    assert {request.kind for request, _ in clinic.proxy.seen} == {"describe"}
+
+
+# --- what tells nothing ----------------------------------------------------------------------------
+
+
+def _asked(clinic: Clinic, session: Session, name: str, /, **fields: object) -> tuple[str, object]:
+    """What somebody without a right is told, and what the wire shows of it."""
+    clinic.proxy.forget()
+    try:
+        told = repr(session.task(name, **fields))
+    except ScumbleError as error:
+        told = f"{type(error).__name__}: {error}"
+    return told, clinic.proxy.shape()
+
+
+def test_a_table_that_was_not_granted_looks_like_none(clinic: Clinic) -> None:
+    told = []
+    with clinic.open("ada") as ada:
+        for table in (SECRET, "Absent"):
+            clinic.proxy.forget()
+            with pytest.raises(ScumbleError) as refused:
+                ada.sql(_count(table))
+            told.append((str(refused.value).replace(table, "?"), clinic.proxy.shape()))
+    assert told[0] == told[1]
+
+
+def test_a_table_that_was_not_granted_looks_like_none_even_to_who_knows_its_ids(
+    clinic: Clinic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = clinic.owner.table(SECRET)
+    plans: list[Plan] = []
+    prepare = Session.prepare
+
+    def noted(self: Session, plan: Plan) -> int:
+        plans.append(plan)
+        return prepare(self, plan)
+
+    monkeypatch.setattr(Session, "prepare", noted)
+    clinic.owner.sql(_count(SECRET) + " WHERE k < 7")
+    monkeypatch.undo()
+    schema, orders = secret.schema.to_json(), [{"attribute": "k"}]
+    load = {"schema": schema, "orders": orders, "page_rows": 16, "memory_bytes": 1 << 20, "batch": "0" * 32}
+    load |= {"capacity_cost": ["0", "0"], "table_id": "ab" * 16}
+    with clinic.open("ada") as ada:
+        for name, real, made_up in (
+            ("prepare", {"plan": plans[0].to_json()}, {"plan": plans[0].to_json() | {"table": "cd" * 16}}),
+            ("check", {"run": secret.runs[0].id}, {"run": "cd" * 16}),
+            ("load", {**load, "table": SECRET}, {**load, "table": "Absent"}),
+        ):
+            more = {"column": 0, "first_page": 0, "pages": 1} if name == "check" else {}
+            one, other = (_asked(clinic, ada._session, name, **fields, **more) for fields in (real, made_up))
+            assert one[0].replace(SECRET, "?") == other[0].replace("Absent", "?"), name
+            assert one[1] == other[1], name
+        assert _asked(clinic, ada._session, "prepare", plan=plans[0].to_json())[0].startswith(Stale.__name__)
+
+
+# --- what an analyst may not do --------------------------------------------------------------------
+
+
+def test_an_analyst_cannot_do_what_is_the_owners(clinic: Clinic) -> None:
+    with clinic.open("ada") as ada:
+        for call in (
+            lambda: ada.drop("t"), ada.rekey, lambda: ada.revoke("ada"), ada.grants,
+            lambda: ada.grant("bob", create_identity(clinic.keys / "eve.key", None).text, ["t"]),
+        ):  # fmt: skip
+            with pytest.raises(Refused):
+                call()
+        grant = {"id": "0" * 16, "name": "x", "public_key": "00" * 32, "tables": {"t": ["read"]}, "epsilon": "0"}
+        grant |= {"delta": "0", "used_epsilon": "0", "used_delta": "0"}
+        shapes = set()
+        for task, fields in (
+            ("drop", {"table": "t"}), ("drop", {"table": "absent"}), ("revoke", {"name": "lab"}), ("grants", {}),
+            ("revoke", {"name": "nobody"}), ("grant", {"grant": grant, "rehearsed": False}), ("chain", {}),
+            ("reseal", {"data_key": "00" * 32, "owner": "00" * 32, "succession": "00" * 64}),
+        ):  # fmt: skip
+            told, shape = _asked(clinic, ada._session, task, **fields)
+            assert told.startswith("Refused"), task
+            shapes.add(str([sizes[2:] for sizes in shape]))  # type: ignore[attr-defined]
+        assert len(shapes) == 1
+        assert is_right(ada.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], [0]))
+
+
+def _may_hold(clinic: Clinic, key: str) -> int:
+    with clinic.open(key) as somebody:
+        path = f"/v1/default/clinic/sessions/{somebody._session._number}/writer"
+        held = clinic.proxy.forward(Request("PUT", path, {}, b"")).status
+        clinic.proxy.forward(Request("DELETE", path, {}, b""))
+        return held
+
+
+def test_only_who_may_load_keeps_others_from_writing(clinic: Clinic) -> None:
+    assert _may_hold(clinic, "ada") == 404
+    assert _may_hold(clinic, "lab") == 204
+    for signer, data_key in (("bob", None), ("bob", bytes(32)), ("other", None)):
+        with _session(clinic, signer, data_key=data_key) as session:
+            path = f"/v1/default/clinic/sessions/{session._number}/writer"
+            assert clinic.proxy.forward(Request("PUT", path, {}, b"")).status == 404
+            with pytest.raises(Refused):
+                session.task("open", anchor=None)
+            assert clinic.proxy.forward(Request("PUT", path, {}, b"")).status == 404
+    with clinic.open("ada") as ada, pytest.raises((NotFound, Refused)):
+        loaded(ada, 5)
+
+
+def test_an_analyst_loads_what_was_allotted_and_no_more(clinic: Clinic) -> None:
+    there = [0]
+    with clinic.open("lab") as lab:
+        for number in (11, 12):  # 0.01 each, of 0.025
+            loaded(lab, number)
+            there.append(number)
+            assert is_right(lab.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], there))
+        with pytest.raises(Overdraft):
+            loaded(lab, 13)
+    for ledger in clinic.keys.glob("lab.*.ledger*"):
+        ledger.unlink()
+    with clinic.open("lab") as lab, pytest.raises(Overdraft):  # the enclave counts too
+        loaded(lab, 13)
+    clinic.owner.sql(QUERIES[0])
+    assert is_right(clinic.owner.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], there))
+    clinic.owner.revoke("lab")
+    clinic.owner.drop("t")
+    loaded(clinic.owner)
+    with pytest.raises(Refused):  # the right was to the table that is gone
+        clinic.open("ada")

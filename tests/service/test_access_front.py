@@ -1,0 +1,131 @@
+"""A front that lies about who may write, which store is whose, and which version is the newest: the enclave refuses."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fronts import Older, Provider, provider
+from sample_rows import OPTIONS, QUERIES, answer, batch, is_right, loaded
+
+import scumble
+from scumble.errors import Refused, ScumbleError, Stale, Tampered
+from scumble.owner.identity import AnalystKey, open_identity
+
+
+@pytest.fixture(scope="module")
+def liar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
+    with provider(tmp_path_factory.mktemp("front")) as made:
+        yield made
+
+
+def _right(database: scumble.Database, batches: list[int]) -> bool:
+    return is_right(database.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], batches))
+
+
+def test_who_was_granted_to_read_cannot_write_though_the_front_lets_it(liar: Provider) -> None:
+    with liar.begin("write") as owner:
+        loaded(owner)
+        owner.grant("ada", liar.identity("ada1"), ["t"])
+        liar.fleet.share()
+        with liar.analyst("ada1", "write", 1) as ada:
+            assert _right(ada, [0])
+            table = ada.table("t")
+            fields: dict[str, Any] = {
+                "schema": table.schema.to_json(),
+                "orders": [],
+                "page_rows": 16,
+                "memory_bytes": 1 << 20,
+            }
+            fields |= {"batch": "0" * 32, "capacity_cost": ["0", "0"], "table_id": table.id}
+            for name in ("t", "new"):
+                with pytest.raises(ScumbleError):
+                    ada._session.task("load", table=name, **fields)
+            with pytest.raises(ScumbleError):
+                ada._session.task("reserve", capacity=16)
+            with pytest.raises(ScumbleError):
+                ada._session.task("build", real_rows=1, batch="0" * 32)
+            with pytest.raises(Refused):
+                ada._session.task("drop", table="t")
+            with pytest.raises(Refused):
+                ada._session.task("create")
+        assert _right(owner, [0])
+        assert owner.version == 3
+
+
+def test_another_databases_store_is_not_taken_for_this_one(liar: Provider) -> None:
+    with liar.begin("here") as owner, liar.begin("there") as other:
+        loaded(owner)
+        loaded(other, 1)
+        for database, name in ((owner, "ada2"), (other, "bob2")):
+            database.grant(name, liar.identity(name), ["t"])
+        with liar.analyst("ada2", "here") as ada:
+            assert _right(ada, [0])
+            for database in (ada, owner):
+                front = database.service
+                front.storage = liar.stores["there"]  # type: ignore[attr-defined]
+                with pytest.raises(ScumbleError):
+                    database.check()
+                with pytest.raises(ScumbleError):
+                    database.sql(QUERIES[1]).fetchall()
+                front.storage = liar.stores["here"]  # type: ignore[attr-defined]
+        front = liar.front("here")
+        front.storage = liar.stores["there"]
+        for who in ("ada2", "bob2"):
+            with pytest.raises((Tampered, Refused)):
+                scumble.Database(front, _identity(liar, who, "here"), liar.folder / f"{who}.key")
+
+
+def _identity(liar: Provider, who: str, name: str) -> AnalystKey:
+    return open_identity(liar.folder / f"{who}.key", liar.stores[name].database)
+
+
+@pytest.mark.parametrize("member", [0, 1])
+def test_an_older_version_that_still_has_the_grant_is_refused(liar: Provider, member: int) -> None:
+    name, who = f"older{member}", f"ada3{member}"
+    with liar.begin(name) as owner:
+        loaded(owner)
+        owner.grant("ada", liar.identity(who), ["t"])
+        liar.fleet.share()
+        granted = liar.stores[name].head()
+        with liar.analyst(who, name, member) as ada:
+            assert _right(ada, [0])
+            owner.revoke("ada")
+            liar.fleet.share()
+            ada.service.storage = Older(liar.stores[name], granted)  # type: ignore[attr-defined]
+            with pytest.raises((Tampered, Refused)):
+                ada.sql(QUERIES[0])
+            ada.service.storage = liar.stores[name]  # type: ignore[attr-defined]
+            with pytest.raises(Refused):
+                ada.sql(QUERIES[0])
+        front = liar.front(name, member)
+        front.storage = Older(liar.stores[name], granted)
+        for path in liar.folder.glob(f"{who}.*.anchor"):
+            path.unlink()  # even one who remembers nothing: the enclaves do
+        with pytest.raises((Tampered, Refused)):
+            scumble.Database(front, _identity(liar, who, name), liar.folder / f"{who}.key")
+
+
+def test_a_session_that_stays_behind_is_told_to_look_again(liar: Provider) -> None:
+    with liar.begin("behind") as owner:
+        loaded(owner)
+        owner.grant("ada", liar.identity("ada4"), ["t"])
+        liar.fleet.share()
+        with liar.analyst("ada4", "behind", 1) as ada:
+            assert _right(ada, [0])
+            loaded(owner, 1)
+            liar.fleet.share()
+            with pytest.raises(Stale):
+                ada._session.task("forget")
+            assert _right(ada, [0, 1])  # though the front has never said that there is something new
+
+
+def test_an_owner_is_not_led_back_either(liar: Provider) -> None:
+    with liar.begin("back") as owner:
+        loaded(owner)
+        before = liar.stores["back"].head()
+        owner.load("u", batch(1), **OPTIONS)
+        owner.service.storage = Older(liar.stores["back"], before)  # type: ignore[attr-defined]
+        with pytest.raises(Tampered):
+            owner.check()
+        with pytest.raises(ScumbleError):
+            loaded(owner, 2)

@@ -1,0 +1,139 @@
+"""SIGTERM drains: what is under way is answered, nothing new is taken, and after a restart clients just go on."""
+
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import scumble
+from scumble.errors import Unavailable
+from serving import SIMULATED, Serving, start
+
+ROWS = 100_000
+LOADING: dict[str, Any] = {"indexes": ["k int:0:999 epsilon=1"], "capacity": 2 * ROWS}
+
+
+def rows(first: int = 0) -> pa.Table:
+    """Rows that take the enclave some time to build."""
+    numbers = np.arange(first, first + ROWS)
+    return pa.table({"k": pa.array(numbers * 7919 % 1000, pa.int64()), "v": pa.array(numbers, pa.int64())})
+
+
+def refuses(port: int) -> bool:
+    """Whether nobody takes a connection."""
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return True
+    return False
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def until(true: Callable[[], bool], seconds: float = 30) -> bool:
+    """Whether something comes true in time."""
+    deadline = time.monotonic() + seconds
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return true()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Where the key is."""
+    (tmp_path / "home").mkdir()
+    return tmp_path / "home"
+
+
+def ended(service: Serving, with_signal: int = signal.SIGKILL) -> int:
+    return service.stop(with_signal) if service.process.poll() is None else service.process.returncode
+
+
+def test_sigterm_answers_a_load_that_is_being_built_and_an_upgrade_loses_nothing(tmp_path: Path, home: Path) -> None:
+    service = start(tmp_path / "served")
+    again: Serving | None = None
+    try:
+        enclaves, building, refused = service.enclaves(), threading.Event(), []
+
+        def progress(what: str, done: int, total: int | None) -> None:
+            if what == "building":
+                building.set()
+
+        def end() -> None:
+            building.wait()
+            time.sleep(0.1)
+            service.process.send_signal(signal.SIGTERM)
+            refused.append(until(lambda: refuses(service.port)) and service.process.poll() is None)
+
+        with service.create("db", home, connect_seconds=1) as db:
+            pins = (home / "db.pins").read_bytes()
+            ending = threading.Thread(target=end)
+            ending.start()
+            report = db.load("t", rows(), progress=progress, **LOADING)
+            ending.join()
+            assert report.rows == ROWS
+            assert refused == [True]  # while the load was being built
+            assert service.process.wait(60) == 0
+            assert not any(map(runs, enclaves))
+            with pytest.raises(Unavailable):
+                service.open("db", home, connect_seconds=0.2)
+            again = start(tmp_path / "served", port=service.port)
+            assert db.sql("SELECT count(*), sum(v) FROM t").fetchall() == [(ROWS, ROWS * (ROWS - 1) // 2)]
+            assert db.check() > 0
+        assert (home / "db.pins").read_bytes() == pins
+        assert again.stop() == 0
+    finally:
+        for running in filter(None, (service, again)):
+            ended(running)
+
+
+def test_load_goes_on_by_itself_over_a_restart_and_is_there_once(tmp_path: Path, home: Path) -> None:
+    service = start(tmp_path / "served")
+    restarted: list[Serving] = []
+    try:
+
+        def restart() -> None:
+            service.stop()
+            restarted.append(start(tmp_path / "served", port=service.port))
+
+        restarting = threading.Thread(target=restart)
+
+        def progress(what: str, done: int, total: int | None) -> None:
+            if not restarting.ident:  # rows are on their way, and nothing is built
+                restarting.start()
+                until(lambda: service.process.poll() is not None)
+
+        with service.create("db", home, connect_seconds=60, timeout_seconds=60) as db:
+            assert db.load("t", rows(), progress=progress, **LOADING).rows == ROWS
+            restarting.join()
+            assert db.sql("SELECT count(*), sum(v) FROM t").fetchall() == [(ROWS, ROWS * (ROWS - 1) // 2)]
+            assert len(db.table("t").runs) == 1
+    finally:
+        for running in (service, *restarted):
+            ended(running)
+
+
+def test_open_connections_do_not_keep_an_idle_service_from_ending(tmp_path: Path, home: Path) -> None:
+    service = start(tmp_path / "served")
+    try:
+        with service.create("db", home, connect_seconds=0.2), socket.create_connection(("127.0.0.1", service.port)):
+            begun = time.monotonic()
+            assert service.stop() == 0
+            assert time.monotonic() - begun < 30  # far less than an unused connection may stay
+            with pytest.raises(Unavailable):
+                scumble.open(service.url("db"), key=home / "db.key", connect_seconds=0.2, **SIMULATED)
+    finally:
+        ended(service)

@@ -1,0 +1,289 @@
+"""A man in the middle of loads: a batch is there once or not at all, and whoever was told that it is there is right."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from meddling import Answer, Cut, Forward, Meddle, Meddling, Request, flipped, meddling
+from sample_rows import QUERIES, answer, is_right, loaded
+
+import scumble
+from scumble.errors import ScumbleError, Tampered, Unavailable
+from serving import Serving, serving
+
+STEPS = ("open", "begin", "rows", "reserve", "build")
+"""The sealed requests of a load, after the database is held for writing."""
+
+
+@dataclass
+class Loads:
+    """A database, a client of it through the proxy, and the batches that are known to be there."""
+
+    proxy: Meddling
+    client: scumble.Database
+    there: list[int] = field(default_factory=list)
+    next: int = 0
+
+    def load(self) -> type[ScumbleError] | None:
+        """Load one more batch, look whether it is there once or not at all; the error, if there was one."""
+        number, failure = self.next, None
+        self.next += 1
+        try:
+            loaded(self.client, number)
+        except ScumbleError as error:
+            failure = type(error)
+        self.proxy.forget()
+        found = [self.client.sql(query).fetchall() for query in QUERIES]
+        after = [*self.there, number]
+        if all(is_right(each, answer(query, after)) for each, query in zip(found, QUERIES, strict=True)):
+            self.there = after
+        elif self.there:
+            assert failure is not None
+            assert all(is_right(each, answer(q, self.there)) for each, q in zip(found, QUERIES, strict=True))
+        return failure
+
+    @property
+    def last_is_there(self) -> bool:
+        """Whether the batch that was loaded last is there."""
+        return self.there[-1] == self.next - 1
+
+
+def at(step: str, meddle: Meddle) -> Meddle:
+    """Meddle with one step of the next load."""
+    number = [-1 - STEPS.index(step)]
+    done: list[bool] = []
+
+    def chosen(request: Request, forward: Forward) -> Answer:
+        if request.kind == "hold" and not done:
+            number[0] = -1 - STEPS.index(step)
+        if request.kind == "request" and number[0] < 0 and held(request):
+            number[0] += 1
+            if number[0] == 0:
+                done.append(True)
+                return meddle(request, forward)
+        return forward(request)
+
+    holding: set[str] = set()
+
+    def held(request: Request) -> bool:
+        return request.session in holding
+
+    def watching(request: Request, forward: Forward) -> Answer:
+        if request.kind == "hold":
+            holding.add(request.session)
+        return chosen(request, forward)
+
+    return watching
+
+
+@pytest.fixture(scope="module")
+def loads(service: Serving, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loads]:
+    keys = tmp_path_factory.mktemp("loads")
+    with meddling(service.port) as proxy, proxy.create("loads", keys, limit=1000) as client:
+        made = Loads(proxy, client)
+        assert made.load() is None
+        yield made
+
+
+def _dropped(request: Request, forward: Forward) -> Answer:
+    raise Cut
+
+
+def _unanswered(request: Request, forward: Forward) -> Answer:
+    forward(request)
+    raise Cut
+
+
+def _twice(request: Request, forward: Forward) -> Answer:
+    first = forward(request)
+    assert forward(request).status == 400
+    return first
+
+
+def _second(request: Request, forward: Forward) -> Answer:
+    forward(request)
+    return forward(request)
+
+
+def _flipped(request: Request, forward: Forward) -> Answer:
+    return forward(replace(request, body=flipped(request.body, 5)))
+
+
+def _flipped_answer(request: Request, forward: Forward) -> Answer:
+    whole = forward(request)
+    return replace(whole, body=flipped(whole.body, 5))
+
+
+def _turned_away(request: Request, forward: Forward) -> Answer:
+    forward(request)
+    return Answer(429)
+
+
+TRICKS = (_dropped, _unanswered, _twice, _second, _flipped, _flipped_answer, _turned_away)
+SURE = (_dropped, _unanswered, _twice)
+"""After these, the client itself sees to it that the batch is there."""
+
+
+def _try(loads: Loads, step: str, trick: Meddle) -> None:
+    loads.proxy.meddle = at(step, trick)
+    failure = loads.load()
+    assert (failure is None) or trick not in SURE
+    assert loads.last_is_there or failure is not None
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_a_batch_is_there_once_or_not_at_all(loads: Loads, trick: Meddle) -> None:
+    _try(loads, "build", trick)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("trick", TRICKS)
+def test_a_batch_is_there_once_or_not_at_all_whatever_the_step(loads: Loads, step: str, trick: Meddle) -> None:
+    _try(loads, step, trick)
+
+
+def test_a_build_that_was_held_back_is_done_late_and_once(loads: Loads) -> None:
+    held: list[Request] = []
+
+    def hold_back(request: Request, forward: Forward) -> Answer:
+        held.append(request)
+        raise Cut
+
+    def never_leave(request: Request, forward: Forward) -> Answer:
+        return Answer(204) if request.kind in ("leave", "let_go") else holding_back(request, forward)
+
+    holding_back = at("build", hold_back)
+    loads.proxy.meddle = never_leave  # so that the first session stays, and keeps the right to write
+    with pytest.raises(ScumbleError, match="another load"):
+        loaded(loads.client, loads.next)
+    loads.proxy.forget()
+    assert [loads.client.sql(query).fetchall() for query in QUERIES[:1]] == [answer(QUERIES[0], loads.there)]
+    late = loads.proxy.forward(held[0])
+    assert late.status == 200  # it was never done before: now it is, once
+    assert loads.proxy.forward(held[0]).status == 400
+    loads.proxy.forward(replace(held[0], method="DELETE", path=held[0].path + "/writer", body=b""))
+    loads.there.append(loads.next)
+    loads.next += 1
+    assert loads.load() is None  # and nothing else is there than all of these, each once
+
+
+def test_a_build_after_the_client_has_loaded_anew_builds_nothing(loads: Loads) -> None:
+    held: list[Request] = []
+
+    def hold_back(request: Request, forward: Forward) -> Answer:
+        held.append(request)
+        raise Cut
+
+    def stay(request: Request, forward: Forward) -> Answer:
+        return Answer(204) if request.kind == "leave" else holding_back(request, forward)
+
+    holding_back = at("build", hold_back)
+    loads.proxy.meddle = stay
+    assert loads.load() is None
+    assert loads.last_is_there
+    late = loads.proxy.forward(held[0])
+    assert late.status in (200, 503)  # inside, an error: the session does not hold the database any more
+    for query in QUERIES:
+        assert is_right(loads.client.sql(query).fetchall(), answer(query, loads.there))
+
+
+def test_a_lost_lease_is_an_error_and_nothing_is_loaded(loads: Loads) -> None:
+    def pretend(request: Request, forward: Forward) -> Answer:
+        return Answer(204) if request.kind == "hold" else forward(request)
+
+    loads.proxy.meddle = pretend
+    assert loads.load() is not None
+    assert not loads.last_is_there
+
+
+def test_a_greeting_sent_again_makes_a_session_that_nobody_can_use(loads: Loads) -> None:
+    answers: list[Answer] = []
+
+    def twice(request: Request, forward: Forward) -> Answer:
+        if request.kind == "greet":
+            answers.extend(forward(request) for _ in range(3))
+            return answers[1]
+        return forward(request)
+
+    loads.client._session.broken = True  # so that it connects anew
+    loads.proxy.meddle = twice
+    assert is_right(loads.client.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], loads.there))
+    asked = loads.proxy.sent("request")[0]
+    loads.proxy.forget()
+    assert len({each.body for each in answers}) == 3
+    for made in (answers[0], answers[2]):
+        path = asked.path.rpartition("/")[0] + "/" + made.headers["scumble-session"]
+        assert loads.proxy.forward(replace(asked, path=path)).status == 400
+
+
+@pytest.mark.parametrize("which", [0, 2])
+def test_the_number_of_another_session_of_the_same_greeting_is_of_no_use(loads: Loads, which: int) -> None:
+    def crossed(request: Request, forward: Forward) -> Answer:
+        if request.kind != "greet":
+            return forward(request)
+        answers = [forward(request) for _ in range(3)]
+        return replace(answers[1], headers=answers[which].headers)
+
+    loads.client._session.broken = True
+    loads.proxy.meddle = crossed
+    with pytest.raises(Tampered):
+        loads.client.sql(QUERIES[0])
+    loads.proxy.forget()
+    assert is_right(loads.client.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], loads.there))
+
+
+def test_nothing_recorded_is_of_use_after_a_restart(tmp_path: Path) -> None:
+    with serving(tmp_path / "served") as service, meddling(service.port) as proxy:
+        client = proxy.create("restarted", tmp_path)
+        recorded = Loads(proxy, client)
+        loaded(client)
+        conversation = [request for request, _ in proxy.seen]
+        sessions = {request.session for request in conversation if request.kind == "request"}
+        proxy.forget()
+        with _killed_and_started(service):
+            for request in conversation:
+                replayed = proxy.forward(request)
+                if request.kind in ("greet", "request", "hold", "tidy"):
+                    assert replayed.status in (400, 409, 503), request.kind
+            assert sessions
+            recorded.there, recorded.next = [0], 1
+            assert recorded.load() is None
+            assert recorded.last_is_there
+        client.close()
+
+
+@contextmanager
+def _killed_and_started(service: Serving) -> Iterator[None]:
+    """The same service once more, after it was killed."""
+    service.process.kill()
+    service.process.wait()
+    with serving(service.folder, port=service.port):
+        yield
+
+
+def test_a_greeting_for_one_enclave_does_not_open_in_another(loads: Loads) -> None:
+    enclaves: set[str] = set()
+    for _ in range(4):
+        attested = loads.proxy.forward(Request("POST", "/v1/attest", {}, bytes(32)))
+        enclaves.add(attested.headers["scumble-enclave"])
+        if len(enclaves) == 1:  # the next one goes to the one with fewer sessions
+            loads.client._session.broken = True
+            assert is_right(loads.client.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], loads.there))
+    greeting = loads.proxy.sent("greet")[-1]
+    for enclave in enclaves | {"00" * 8}:
+        if bytes.fromhex(enclave) != greeting.body[:8]:
+            sent = replace(greeting, body=bytes.fromhex(enclave) + greeting.body[8:])
+            assert loads.proxy.forward(sent).status in (400, 503)
+
+
+def test_unavailable_is_what_a_load_says_whose_end_is_never_known(loads: Loads) -> None:
+    def gone(request: Request, forward: Forward) -> Answer:
+        loads.proxy.meddle = _dropped
+        raise Cut
+
+    loads.proxy.meddle = at("build", gone)
+    assert loads.load() is Unavailable
+    assert not loads.last_is_there

@@ -1,0 +1,117 @@
+"""A database at a service does all that an embedded one does, from Python and from the command line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pytest
+from serving import SIMULATED, Serving
+
+import scumble
+from scumble.cli import main
+from scumble.errors import AttestationRefused, InvalidParameter, KeyRefused, NotFound, Unavailable
+
+ROWS = 5000
+VISITS = pa.table(
+    {
+        "k": pa.array([(17 * i) % 1000 for i in range(ROWS)], pa.int32()),
+        "v": pa.array([None if i % 10 == 0 else i for i in range(ROWS)], pa.int64()),
+        "name": pa.array([f"name {i % 7}" for i in range(ROWS)]),
+    }
+)
+OPTIONS: dict[str, Any] = {"types": {"name": "text(10)"}, "indexes": ["k int:0:999 epsilon=1"]}
+QUERIES = [
+    "SELECT count(*), sum(v) FROM t WHERE k BETWEEN 100 AND 120",
+    "SELECT k, v, name FROM t WHERE k = 17 ORDER BY v",
+    "SELECT name, count(*), avg(v) FROM t WHERE k < 50 GROUP BY name ORDER BY name",
+    "SELECT max(v) FROM t",
+]
+
+
+def right(query: str) -> list[tuple[Any, ...]]:
+    """What DuckDB says."""
+    with duckdb.connect(":memory:") as clear:
+        clear.register("t", VISITS)
+        return clear.execute(query).fetchall()
+
+
+def test_answers_are_those_of_duckdb(service: Serving, tmp_path: Path) -> None:
+    with service.create("answers", tmp_path) as database:
+        database.load("t", VISITS, **OPTIONS)
+        for query in QUERIES:
+            assert database.sql(query).fetchall() == right(query)
+        assert database.check() > 0
+    with service.open("answers", tmp_path) as again:
+        assert again.sql(QUERIES[0]).fetchall() == right(QUERIES[0])
+
+
+@pytest.mark.filterwarnings("ignore:pandas only supports SQLAlchemy")
+def test_pandas_reads_through_a_connection(service: Serving, tmp_path: Path) -> None:
+    with service.create("pandas", tmp_path) as database:
+        database.load("t", VISITS, **OPTIONS)
+    with scumble.connect(service.url("pandas"), key=tmp_path / "pandas.key", **SIMULATED) as connection:
+        frame = pd.read_sql(QUERIES[2], connection)
+    assert list(frame.itertuples(index=False, name=None)) == right(QUERIES[2])
+
+
+def test_tables_are_dropped_and_sealed_anew(service: Serving, tmp_path: Path) -> None:
+    with service.create("changes", tmp_path, limit=10) as database:
+        database.load("t", VISITS, **OPTIONS)
+        database.load("u", VISITS, **OPTIONS)
+        database.drop("u")
+        before = {path.name for path in (service.folder / "default" / "changes" / "runs").iterdir()}
+        database.rekey()
+        after = {path.name for path in (service.folder / "default" / "changes" / "runs").iterdir()}
+        assert not before & after
+        assert database.sql(QUERIES[0]).fetchall() == right(QUERIES[0])
+    with service.open("changes", tmp_path) as again:
+        assert [table.name for table in again.tables] == ["t"]
+
+
+def test_the_command_line_takes_an_address(
+    service: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("visits.csv").write_text("k,v\n1,10\n2,20\n2,30\n")
+    url, said = service.url("lines"), "--insecure-simulated-enclave"
+    assert main(["init", url, "--no-passphrase"]) == 2
+    assert "simulated" in capsys.readouterr().err
+    assert not list(tmp_path.glob("lines.*"))
+    assert main(["init", url, "--no-passphrase", said]) == 0
+    assert main(["load", url, "t", "visits.csv", "--index", "k int:0:9 epsilon=1", said]) == 0
+    capsys.readouterr()
+    assert main(["query", url, "SELECT count(*), sum(v) FROM t WHERE k = 2", "--json", said]) == 0
+    captured = capsys.readouterr()
+    assert [list(row.values()) for row in json.loads(captured.out)] == [[2, 50]]
+    assert "whoever runs the service can read everything" in captured.err
+    for command in (["tables", url], ["explain", url, "SELECT max(v) FROM t"], ["check", url]):
+        assert main([*command, said]) == 0
+    assert main(["query", url, "SELECT 1 FROM t"]) == 2
+    assert "--insecure-simulated-enclave" in capsys.readouterr().err
+
+
+def test_a_key_of_another_database_is_refused(service: Serving, tmp_path: Path) -> None:
+    service.create("one", tmp_path).close()
+    service.create("two", tmp_path).close()
+    with pytest.raises(KeyRefused):
+        scumble.open(service.url("one"), key=tmp_path / "two.key", **SIMULATED)
+
+
+def test_what_is_not_there_is_said(service: Serving, tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        scumble.open(service.url("nowhere"), key=tmp_path / "nowhere.key", **SIMULATED)
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        scumble.open("scumble://127.0.0.1:1/db", key=tmp_path / "a.key", connect_seconds=0.2, **SIMULATED)
+    with pytest.raises(InvalidParameter, match="only for a database at a service"):
+        scumble.open(tmp_path / "folder", **SIMULATED)
+    with pytest.raises(InvalidParameter, match="time-out"):
+        scumble.open(service.url("nowhere"), timeout_seconds=0)
+
+
+def test_a_simulated_enclave_is_refused_unless_asked_for(service: Serving, tmp_path: Path) -> None:
+    service.create("strict", tmp_path).close()
+    with pytest.raises(AttestationRefused, match="simulated"):
+        scumble.open(service.url("strict"), key=tmp_path / "strict.key")

@@ -1,0 +1,248 @@
+"""What enclaves tell each other: each only to its like, and the front can neither read nor make it."""
+
+import json
+import os
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+
+from scumble.attestation import Evidence, report_data
+from scumble.attestation.simulated import STATEMENT, SimulatedProducer
+from scumble.enclave.sharing import MOST_CHALLENGES, NONCE_BYTES, Sharing
+from scumble.enclave.vault import Vault
+from scumble.errors import AttestationRefused, ScumbleError, Tampered
+
+DATABASE, DATA_KEY, HASH = "0a" * 16, bytes(range(100, 132)), "cd" * 32
+
+
+@dataclass
+class Code:
+    """A producer of simulated evidence for any code, and of any kind."""
+
+    measurement: str = field(default_factory=lambda: SimulatedProducer().measurement)
+    kind: str = "simulated"
+
+    def evidence(self, stated: bytes) -> Evidence:
+        return Evidence(self.kind, STATEMENT + bytes.fromhex(self.measurement) + stated)
+
+
+class Member:
+    """An enclave as far as it shares: with or without something unlocked."""
+
+    def __init__(self, code: Code | None = None, *, unlocked: bool = False) -> None:
+        self.vault, self.private_key = Vault(), X25519PrivateKey.generate()
+        if unlocked:
+            self.unlock(5)
+        self.sharing = Sharing(self.private_key, self.vault, code or Code())
+
+    def unlock(self, version: int) -> None:
+        """Know a version of the database."""
+        self.vault.remember(DATABASE, DATA_KEY, version, HASH)
+
+
+@dataclass
+class Carried:
+    """All that the front carries between a giver and a taker."""
+
+    givers: bytes
+    takers: bytes
+    by_giver: bytes
+    by_taker: bytes
+    sealed: bytes = b""
+
+    @classmethod
+    def between(cls, giver: Member, taker: Member) -> "Carried":
+        givers, takers = giver.sharing.challenge(), taker.sharing.challenge()
+        return cls(givers, takers, giver.sharing.evidence(takers), taker.sharing.evidence(givers))
+
+    @property
+    def asked(self) -> bytes:
+        return self.givers + self.takers + self.by_taker
+
+    @property
+    def given(self) -> bytes:
+        return self.takers + self.givers + len(self.by_giver).to_bytes(4, "little") + self.by_giver + self.sealed
+
+
+def _shared(giver: Member, taker: Member) -> Carried:
+    carried = Carried.between(giver, taker)
+    carried.sealed = giver.sharing.share(carried.asked)
+    return carried
+
+
+def _knows(member: Member) -> bool:
+    known = member.vault.get(DATABASE)
+    return known is not None and known.data_key == DATA_KEY
+
+
+def test_what_one_has_unlocked_the_other_has_too() -> None:
+    giver, taker = Member(unlocked=True), Member()
+    taker.sharing.take(_shared(giver, taker).given)
+    assert _knows(taker)
+    assert taker.vault.get(DATABASE) is not None
+
+
+def test_nothing_that_the_front_carries_has_the_key_in_it() -> None:
+    giver, taker = Member(unlocked=True), Member()
+    carried = _shared(giver, taker)
+    for text in (DATA_KEY, DATA_KEY.hex().encode(), DATABASE.encode(), HASH.encode()):
+        assert text not in carried.asked + carried.given
+
+
+def test_two_shares_of_the_same_have_nothing_in_common() -> None:
+    giver, taker = Member(unlocked=True), Member()
+    one, two = _shared(giver, taker).sealed, _shared(giver, taker).sealed
+    assert len(one) == len(two)
+    assert sum(a == b for a, b in zip(one, two, strict=True)) < len(one) / 8
+
+
+def test_a_share_for_one_is_nothing_to_another() -> None:
+    giver, taker, third = Member(unlocked=True), Member(), Member()
+    carried = _shared(giver, taker)
+    carried.takers = third.sharing.challenge()
+    carried.by_giver = giver.sharing.evidence(carried.takers)
+    with pytest.raises(Tampered):
+        third.sharing.take(carried.given)
+    assert not _knows(third)
+
+
+def test_a_share_counts_once() -> None:
+    giver, taker = Member(unlocked=True), Member()
+    carried = _shared(giver, taker)
+    with pytest.raises(Tampered):
+        giver.sharing.share(carried.asked)
+    taker.sharing.take(carried.given)
+    with pytest.raises(Tampered):
+        taker.sharing.take(carried.given)
+    carried.takers = taker.sharing.challenge()
+    carried.by_giver = giver.sharing.evidence(carried.takers)
+    with pytest.raises(Tampered):
+        taker.sharing.take(carried.given)
+
+
+@pytest.mark.parametrize("nonce", [bytes(NONCE_BYTES), b"", os.urandom(NONCE_BYTES)])
+def test_a_nonce_that_is_not_ours_is_refused(nonce: bytes) -> None:
+    giver, taker = Member(unlocked=True), Member()
+    carried = Carried.between(giver, taker)
+    carried.givers = nonce
+    with pytest.raises(Tampered):
+        giver.sharing.share(carried.asked)
+    carried = _shared(giver, taker)
+    carried.takers = nonce
+    with pytest.raises(Tampered):
+        taker.sharing.take(carried.given)
+
+
+def test_evidence_for_another_nonce_is_refused() -> None:
+    giver, taker = Member(unlocked=True), Member()
+    before = taker.sharing.evidence(giver.sharing.challenge())
+    carried = Carried.between(giver, taker)
+    carried.by_taker = before
+    with pytest.raises(AttestationRefused):
+        giver.sharing.share(carried.asked)
+    before = giver.sharing.evidence(taker.sharing.challenge())
+    carried = _shared(giver, taker)
+    carried.by_giver = before
+    with pytest.raises(AttestationRefused):
+        taker.sharing.take(carried.given)
+    assert not _knows(taker)
+
+
+def test_another_key_under_good_evidence_is_refused() -> None:
+    giver, taker, mallory = Member(unlocked=True), Member(), X25519PrivateKey.generate().public_key().public_bytes_raw()
+    carried = Carried.between(giver, taker)
+    carried.by_taker = mallory + carried.by_taker[32:]
+    with pytest.raises(AttestationRefused):
+        giver.sharing.share(carried.asked)
+    carried = _shared(giver, taker)
+    carried.by_giver = mallory + carried.by_giver[32:]
+    with pytest.raises(AttestationRefused):
+        taker.sharing.take(carried.given)
+
+
+@pytest.mark.parametrize("other", [Code("ab" * 32), Code(kind="tdx"), Code(kind="sgx"), Code(kind="sev-snp")])
+def test_other_code_and_other_kinds_get_nothing_and_give_nothing(other: Code) -> None:
+    ours, theirs = Member(unlocked=True), Member(other, unlocked=True)
+    with pytest.raises((AttestationRefused, Tampered)):
+        ours.sharing.share(Carried.between(ours, theirs).asked)
+    carried = Carried.between(theirs, taker := Member())
+    carried.sealed = os.urandom(200)
+    with pytest.raises((AttestationRefused, Tampered)):
+        taker.sharing.take(carried.given)
+    assert not _knows(taker)
+
+
+def test_what_the_front_makes_itself_is_refused() -> None:
+    """Whoever could put a key of its own into an enclave would read what analysts load, and answer them as it likes."""
+    taker, honest = Member(), Member()
+    forged = json.dumps({DATABASE: [bytes(32).hex(), 1 << 40, HASH]}).encode()
+    public_key = X25519PublicKey.from_public_bytes(taker.sharing.evidence(bytes(32))[:32])
+    suite = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
+    for purpose in (b"scumble shared vault v1", b"scumble shared vault v2"):
+        sealed = suite.encrypt(forged, public_key, purpose)
+        carried = Carried.between(honest, taker)  # an honest enclave gives evidence to everybody
+        carried.sealed = sealed
+        for given in (carried.given, sealed):
+            with pytest.raises(ScumbleError):
+                taker.sharing.take(given)
+    assert taker.vault.get(DATABASE) is None
+
+
+def test_evidence_that_anybody_can_ask_for_vouches_for_no_share() -> None:
+    """The front may ask an honest enclave for evidence with any nonce, such as a hash of what it would like to send."""
+    taker, honest = Member(), Member()
+    carried = _shared(honest, taker)
+    carried.sealed = forged = os.urandom(len(carried.sealed))
+    carried.by_giver = honest.sharing.evidence(sha256(carried.takers + forged).digest())
+    with pytest.raises(AttestationRefused):
+        taker.sharing.take(carried.given)
+
+
+@pytest.mark.parametrize("at", [0, 40, 70, 100, 200, 250, -20, -1])
+def test_a_changed_bit_is_refused(at: int) -> None:
+    giver, taker = Member(unlocked=True), Member()
+    given = bytearray(_shared(giver, taker).given)
+    given[at] ^= 1
+    with pytest.raises(ScumbleError):
+        taker.sharing.take(bytes(given))
+    assert not _knows(taker)
+
+
+@pytest.mark.parametrize("size", [0, 1, 31, 32, 63, 64, 67, 68, 100])
+def test_a_message_that_is_cut_is_refused(size: int) -> None:
+    giver, taker = Member(unlocked=True), Member()
+    carried = _shared(giver, taker)
+    for call, message in (
+        (taker.sharing.take, carried.given),
+        (giver.sharing.share, Carried.between(giver, taker).asked),
+    ):
+        with pytest.raises(ScumbleError):
+            call(message[:size])
+
+
+def test_a_key_that_nobody_can_have_is_refused() -> None:
+    giver, zero = Member(unlocked=True), bytes(32)
+    givers = giver.sharing.challenge()
+    shown = zero + Code().evidence(report_data(zero, givers)).to_bytes()
+    with pytest.raises(Tampered):
+        giver.sharing.share(givers + bytes(32) + shown)
+
+
+def test_nonces_that_nobody_answers_are_forgotten_some_time() -> None:
+    giver, taker = Member(unlocked=True), Member()
+    for _ in range(3 * MOST_CHALLENGES):
+        giver.sharing.challenge()
+    taker.sharing.take(_shared(giver, taker).given)
+    assert _knows(taker)
+
+
+def test_a_newer_version_is_not_forgotten_for_an_older_one() -> None:
+    giver, taker = Member(unlocked=True), Member()
+    taker.unlock(6)
+    taker.sharing.take(_shared(giver, taker).given)
+    known = taker.vault.get(DATABASE)
+    assert known is not None
+    assert known.version == 6

@@ -1,0 +1,161 @@
+"""Enclaves that die, and others that take their place: what owners have unlocked stays so while one of them lives."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fronts import provider
+from meddling import Meddling, meddling
+from sample_rows import QUERIES, answer, is_right, loaded
+
+import scumble
+from scumble.boundary.pipe import Bytes
+from scumble.errors import Locked, Refused, Unavailable
+from scumble.owner import key_file
+from scumble.owner.identity import create_identity
+from scumble.service.processes import EnclaveProcess, Serve
+from serving import Serving, serving
+
+PATIENCE_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving, Meddling, Path]]:
+    """A service of two enclaves with a database in it, which its owner has left."""
+    folder = tmp_path_factory.mktemp("sharing")
+    with serving(folder / "served", "--enclaves", "2") as service, meddling(service.port) as proxy:
+        with proxy.create("clinic", folder) as owner:
+            loaded(owner)
+            owner.grant("ada", create_identity(folder / "ada.key", None).text, ["t"])
+        yield service, proxy, folder
+
+
+def _right(database: scumble.Database) -> bool:
+    return is_right(database.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], [0]))
+
+
+def _enclave(proxy: Meddling) -> str:
+    """The enclave that has proved itself last."""
+    return proxy.answered("attest")[-1].headers["scumble-enclave"]
+
+
+def _until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def _answered(database: scumble.Database) -> bool:
+    try:
+        return bool(database.sql(QUERIES[0]).fetchall())
+    except Unavailable:
+        return False
+
+
+def _everywhere(proxy: Meddling, folder: Path) -> set[str]:
+    """The enclaves that an analyst gets to, who opens several sessions and asks in each."""
+    reached, kept = set(), []
+    try:
+        for _ in range(4):  # each goes to the enclave with the fewest sessions
+            kept.append(proxy.open("clinic", folder, "ada.key"))
+            assert _right(kept[-1])
+            reached.add(_enclave(proxy))
+    finally:
+        for each in kept:
+            each.close()
+    return reached
+
+
+def test_an_analyst_may_connect_to_any_enclave(shared: tuple[Serving, Meddling, Path]) -> None:
+    _, proxy, folder = shared
+    assert len(_everywhere(proxy, folder)) == 2
+
+
+def test_a_revocation_reaches_running_sessions_in_every_enclave(shared: tuple[Serving, Meddling, Path]) -> None:
+    _, proxy, folder = shared
+    with proxy.open("clinic", folder) as owner:
+        at = _enclave(proxy)
+        owner.grant("rita", create_identity(folder / "rita.key", None).text, ["t"])
+        ritas: dict[str, scumble.Database] = {}
+        try:
+            for _ in range(8):
+                rita = proxy.open("clinic", folder, "rita.key")
+                if ritas.setdefault(_enclave(proxy), rita) is not rita:
+                    rita.close()
+            assert len(ritas) == 2
+            assert at in ritas
+            assert all(map(_right, ritas.values()))
+            owner.revoke("rita")
+            for rita in ritas.values():
+                with pytest.raises(Refused):
+                    rita.sql(QUERIES[0])
+                with pytest.raises(Refused):
+                    rita.tables  # noqa: B018  to look is to ask
+        finally:
+            for rita in ritas.values():
+                rita.close()
+    with pytest.raises(Refused):
+        proxy.open("clinic", folder, "rita.key")
+
+
+def test_whoever_takes_a_dead_ones_place_knows_what_it_knew(shared: tuple[Serving, Meddling, Path]) -> None:
+    service, proxy, folder = shared
+    with proxy.open("clinic", folder, "ada.key") as ada:
+        for _ in range(2):  # one after the other: in the end none is left that the owner has talked to
+            before = set(service.enclaves())
+            os.kill(min(before), signal.SIGKILL)
+            assert _right(ada)
+            _until(lambda known=before: len(set(service.enclaves()) - known) == 1)  # type: ignore[misc]
+            _until(lambda: '"enclave shared"' in service.log())
+            _until(lambda: len(_everywhere(proxy, folder)) == 2)
+
+
+def test_when_all_die_at_once_the_owner_has_to_come_again(shared: tuple[Serving, Meddling, Path]) -> None:
+    service, proxy, folder = shared
+    with proxy.open("clinic", folder, "ada.key") as ada:
+        for number in service.enclaves():
+            os.kill(number, signal.SIGSTOP)  # so that none can tell another
+        for number in service.enclaves():
+            os.kill(number, signal.SIGKILL)
+        with pytest.raises(Locked, match="its owner has to connect"):
+            _until(lambda: _answered(ada))
+        with pytest.raises(Locked):
+            proxy.open("clinic", folder, "ada.key")
+        with proxy.open("clinic", folder) as owner:
+            assert _right(owner)
+        assert _right(ada)
+    _until(lambda: len(service.enclaves()) == 2)
+    _until(lambda: len(_everywhere(proxy, folder)) == 2)
+
+
+def test_nothing_that_passes_through_the_front_has_a_key_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed: list[bytes] = []
+    job = EnclaveProcess.job
+
+    def noted(
+        self: EnclaveProcess, header: list[object], body: Bytes = b"", serve: Serve | None = None
+    ) -> tuple[list[object], Bytes]:
+        facts, answer = job(self, header, body, serve)
+        passed.extend([repr(header).encode(), bytes(body), repr(facts).encode(), bytes(answer)])
+        return facts, answer
+
+    monkeypatch.setattr(EnclaveProcess, "job", noted)
+    with provider(tmp_path) as made, made.begin("keys") as owner:
+        loaded(owner)
+        owner.grant("ada", made.identity("ada"), ["t"])
+        made.fleet.share()
+        with made.analyst("ada", "keys", 1) as ada:
+            assert _right(ada)
+    key = key_file.open_key(tmp_path / "keys.key")
+    carried = b"\n".join(passed)
+    assert len(passed) > 40
+    data_key = key_file.data_key(key.root, key.database)
+    for secret in (data_key, key.root, ada._key.root):
+        assert secret not in carried
+        assert secret.hex().encode() not in carried
+    for text in (b"scumble shared", b'"task"', b"name 3"):
+        assert text not in carried

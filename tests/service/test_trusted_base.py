@@ -1,0 +1,36 @@
+"""What is in an enclave process is what its measurement covers; what is in the front has no key to anything."""
+
+import subprocess
+import sys
+
+from scumble.attestation.binding import PACKAGE, code_files
+
+LISTED = """
+import sys
+import {module}
+for name, module in list(sys.modules.items()):
+    if getattr(module, "__file__", None):
+        print(name, module.__file__)
+"""
+
+
+def modules(module: str) -> dict[str, str]:
+    """The modules that a process has once it has this one, and their files."""
+    found = subprocess.run([sys.executable, "-c", LISTED.format(module=module)], capture_output=True, check=True)
+    return dict(line.split(" ", 1) for line in found.stdout.decode().splitlines())
+
+
+def test_every_module_of_an_enclave_process_is_measured() -> None:
+    measured = {str(path) for path in code_files(PACKAGE)}
+    loaded = modules("scumble.enclave.process")
+    ours = {file for name, file in loaded.items() if name.partition(".")[0] == "scumble"}
+    assert len(ours) > 50
+    assert ours <= measured
+    assert not {"duckdb", "pyarrow", "sqlglot", "starlette", "uvicorn", "pandas"} & loaded.keys()
+
+
+def test_the_front_has_neither_the_enclaves_code_nor_the_owners() -> None:
+    loaded = modules("scumble.service.server")
+    foreign = ("scumble.enclave", "scumble.owner", "scumble.sql", "scumble.remote", "scumble.attestation", "duckdb")
+    assert "scumble.service.server" in loaded
+    assert not [name for name in loaded if name.startswith(foreign)]

@@ -1,0 +1,84 @@
+"""A provider's service as a process of its own, for tests: started on a free port, and ended with the test."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import scumble
+
+__all__ = ["SIMULATED", "Serving", "serving"]
+
+SIMULATED: dict[str, Any] = {"insecure_simulated_enclave": True}
+
+
+class Serving:
+    """A running service: where it is, and what it has written to its log."""
+
+    def __init__(self, process: "subprocess.Popen[str]", folder: Path, port: int, log: Path) -> None:
+        self.process, self.folder, self.port, self._log = process, folder, port, log
+
+    def url(self, name: str) -> str:
+        """The address of a database."""
+        return f"scumble://127.0.0.1:{self.port}/{name}"
+
+    def log(self) -> str:
+        """All that it has logged."""
+        return self._log.read_text()
+
+    def enclaves(self) -> list[int]:
+        """The enclave processes, by their numbers."""
+        children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        return [int(number) for path in children for number in path.read_text().split()]
+
+    def create(self, name: str, keys: Path, **options: Any) -> scumble.Database:
+        """Make a database, with its key in a folder."""
+        return scumble.create(self.url(name), key=keys / f"{name}.key", **SIMULATED, **options)
+
+    def open(self, name: str, keys: Path, **options: Any) -> scumble.Database:
+        """Open it again."""
+        return scumble.open(self.url(name), key=keys / f"{name}.key", **SIMULATED, **options)
+
+    def stop(self, with_signal: int = signal.SIGTERM) -> int:
+        """End it, and wait."""
+        self.process.send_signal(with_signal)
+        return self.process.wait(60)
+
+
+def start(folder: Path, *options: str, port: int = 0) -> Serving:
+    """Start a service."""
+    folder.mkdir(exist_ok=True)
+    log = folder.with_name(folder.name + ".log")
+    command = [sys.executable, "-m", "scumble.cli", "serve", str(folder), "--port", str(port), "--open"]
+    with log.open("a") as to:
+        process = subprocess.Popen(
+            [*command, "--attestation", "simulated", *options],
+            stdout=subprocess.PIPE,
+            stderr=to,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if "serving" not in line:
+        process.kill()
+        process.wait()
+        raise AssertionError(f"the service does not start: {log.read_text()[-2000:]}")
+    process.stdout.close()
+    return Serving(process, folder, int(line.rsplit(":", 1)[1]), log)
+
+
+@contextmanager
+def serving(folder: Path, *options: str, port: int = 0) -> Iterator[Serving]:
+    """A service for the time of a test."""
+    service = start(folder, *options, port=port)
+    try:
+        yield service
+    finally:
+        if service.process.poll() is None:
+            service.process.kill()
+            service.process.wait()
