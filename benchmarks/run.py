@@ -1,7 +1,7 @@
 """All figures: run them, print one table of claim, measured, target and met, and write the numbers as JSON.
 
 python -m benchmarks.run                       everything, some ten minutes
-python -m benchmarks.run --only database       the database's; --only index: the index's
+python -m benchmarks.run --only database       the database's; --only index, --only service: the index's, the service's
 python -m benchmarks.run --quick               smaller and rougher
 python -m benchmarks.run --only noise,lookup   some figures
 python -m benchmarks.run --json                the JSON on stdout, no table
@@ -33,9 +33,10 @@ GROUPS = {
         "database.load",
         "database.wide_rows",
     ),
+    "service": ("service.clients", "gateway"),
 }
 FIGURES = tuple(name for names in GROUPS.values() for name in names)
-FILES = {"index": "latest.json", "database": "database.json"}  # of a full run of a group
+FILES = {"index": "latest.json", "database": "database.json", "service": "service.json"}  # of a full run of a group
 RESULTS = Path(__file__).parent / "results"
 
 

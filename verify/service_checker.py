@@ -1,8 +1,8 @@
 """An independent checker of acknowledged loads: clients' journals and a table's rows come in, findings go out.
 
-It knows nothing of any client's state, and uses no code of the service. Journals hold what was sent, acknowledged and
-answered, with the machine's monotonic time; all rows follow from the numbers of their batches (`ROWS_OF`, `KEY`,
-`VALUE`), so that DuckDB can make them again and compare. Batches are only ever added. So an answer is right if it is
+It knows nothing of any client's state but its journal, and imports nothing of Scumble. Journals hold what was sent,
+acknowledged and answered, with the machine's monotonic time; all rows follow from the numbers of their batches
+(`rows_of`), so that DuckDB can make them again and compare. Batches are only ever added. So an answer is right if it is
 the table after some load: it has what was acknowledged, or seen by anybody, before it was asked for; nothing that was
 sent only after it; whole batches; and of two answers one has all that the other has.
 """

@@ -29,7 +29,7 @@ TYPES = dict.fromkeys(("batch", "row", "k", "v"), "integer not null")
 # Lossless, so that no answer may ever lack a row: a false alarm is not a matter of chance.
 INDEX = f"k int:0:{KEYS - 1} epsilon=1 slack=lossless"
 CAPACITY = PAGE_ROWS = 16
-RENEW_SECONDS = 0.25
+RENEW_SECONDS = 0.2
 QUERIES = {
     "groups": f"SELECT batch, count(*), sum(v) FROM {TABLE} GROUP BY batch",  # noqa: S608  a name of our own
     "range": f"SELECT count(*), sum(v) FROM {TABLE} WHERE k BETWEEN ? AND ?",  # noqa: S608

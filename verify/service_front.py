@@ -17,7 +17,7 @@ from typing import Any
 
 __all__ = ["FRONT_FAULTS", "Front"]
 
-LEASE_SECONDS = 1.0  # a client that was killed in a load is not to be waited for longer
+LEASE_SECONDS = 0.6  # a client that was killed in a load is not to be waited for longer
 LATE_SECONDS = 0.4
 GONE_SECONDS = 20.0
 ROOT = Path(__file__).parent.parent

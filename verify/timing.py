@@ -23,7 +23,9 @@ from unittest import mock
 import numpy as np
 
 from scumble import embedded
-from scumble.enclave import execute, kernels
+from scumble.enclave import kernels
+from scumble.enclave.aggregate import Accumulation
+from scumble.enclave.batch import Batch
 from scumble.enclave.build import Load
 from scumble.enclave.session import TrustedEnclave
 from scumble.owner.database import Database
@@ -209,9 +211,10 @@ def _planned(database: Database, query: str) -> Callable[[], None]:
 # --- planted ---------------------------------------------------------------------------------------
 
 
-def _skipping_batches(batches: Any) -> Any:
-    def skipping(*given: Any) -> Iterator[Any]:
-        return (batch for batch in batches(*given) if batch.mask.any())
+def _skipping_batches(add: Any) -> Any:
+    def skipping(accumulation: Accumulation, batch: Batch, answer: Any) -> None:
+        if batch.mask.any():
+            add(accumulation, batch, answer)
 
     return skipping
 
@@ -225,7 +228,7 @@ def _skipping_sums(add: Any) -> Any:
 
 
 PLANTED: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
-    "skipped batches": (execute, "_batches", _skipping_batches),
+    "skipped batches": (Accumulation, "add", _skipping_batches),
     "skipped sums": (kernels, "aggregate", _skipping_sums),
 }
 

@@ -191,18 +191,21 @@ def test_without_a_defect_there_is_no_difference(tmp_path: Path) -> None:
     assert planted(tmp_path) is None
 
 
-def test_an_execution_that_skips_what_does_not_match_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_execution_that_stops_at_a_match_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batches = execute._batches
 
-    def skipping(prepared: execute.Prepared, execution: Execution, reader: execute.Reader) -> Iterator[Any]:
+    def hasty(prepared: execute.Prepared, execution: Execution, reader: execute.Reader) -> Iterator[Any]:
         for batch in batches(prepared, execution, reader):
+            yield batch
             if batch.mask.any():
-                yield batch
+                return
 
-    monkeypatch.setattr(execute, "_batches", skipping)
-    assert planted(tmp_path) is not None
+    for name in ("sound", "hasty"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(execute, "BATCH_BYTES", 1)  # a page at a time
+    assert planted(tmp_path / "sound") is None
+    monkeypatch.setattr(execute, "_batches", hasty)
+    assert planted(tmp_path / "hasty") is not None
 
 
 def test_an_answer_without_blank_rows_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

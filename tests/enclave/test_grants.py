@@ -122,6 +122,10 @@ def test_a_reader_cannot_load_and_cannot_hold_the_database(both: Both) -> None:
     assert isinstance(_refusal(session, "load", **load_request(owner, "visits"))[0], Refused)
     for task, fields in (("reserve", {"capacity": 16}), ("build", {"real_rows": 1, "batch": "00" * 16})):
         _refusal(session, task, **fields)
+    with made.store.writer():
+        made.store.write_scratch("chunk-0", b"of the owner's load")
+        assert session.task("abandon") == {}
+        assert made.store.read_scratch("chunk-0") == b"of the owner's load"
     for session, may in ((made.opened(ADA), False), (made.session(BOB), False), (owner._session, True)):
         assert made.enclave.may_write(session._number) is may
 
@@ -221,13 +225,13 @@ def test_the_owner_alone_may_say_that_an_older_version_was_restored(both: Both) 
 def test_another_enclave_learns_of_a_revocation_through_the_vault(both: Both) -> None:
     made, owner = both
     vault = Vault()
-    vault.take(made.vault.export())
+    vault.adopt(made.vault.export())
     session = Session(TrustedEnclave(made.store, vault=vault), made.store.database, ADA)
     session.task("open", anchor=None)
     number = session.prepare(_plan(owner.table("visits").id))
     owner.revoke("ada")
     session.execute(number, [Scan(0, 0, [(0, 4)])], NO_BOUNDS)  # it knows nothing of it yet
-    vault.take(made.vault.export())
+    vault.adopt(made.vault.export())
     with pytest.raises(Stale):
         session.execute(number, [Scan(0, 0, [(0, 4)])], NO_BOUNDS)
     assert isinstance(_refusal(session, "open", anchor=None)[0], Refused)

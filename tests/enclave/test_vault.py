@@ -9,6 +9,7 @@ from scumble.enclave.vault import Vault
 from scumble.errors import Tampered
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
+OWNER = bytes(range(32))
 OTHER = "0b" * 16
 
 
@@ -20,39 +21,39 @@ def _known(vault: Vault, database: str = DATABASE) -> tuple[bytes, int, str] | N
 def test_a_database_is_locked_until_its_key_is_brought() -> None:
     vault = Vault()
     assert vault.get(DATABASE) is None
-    vault.remember(DATABASE, KEY, 3, "h3")
+    vault.remember(DATABASE, KEY, OWNER, 3, "h3")
     assert _known(vault) == (KEY, 3, "h3")
     assert vault.get(OTHER) is None
 
 
 def test_what_is_not_new_is_the_same_object() -> None:
     vault = Vault()
-    first = vault.remember(DATABASE, KEY, 3, "h3")
-    assert vault.remember(DATABASE, KEY, 3, "h3") is first
+    first = vault.remember(DATABASE, KEY, OWNER, 3, "h3")
+    assert vault.remember(DATABASE, KEY, OWNER, 3, "h3") is first
     assert vault.changes == 1
-    assert vault.remember(DATABASE, OTHER_KEY, 3, "h3") is not first
+    assert vault.remember(DATABASE, OTHER_KEY, OWNER, 3, "h3") is not first
     assert vault.changes == 2
 
 
 def test_another_enclave_takes_over_what_is_newer() -> None:
     one, other = Vault(), Vault()
-    one.remember(DATABASE, KEY, 3, "h3")
-    one.remember(OTHER, OTHER_KEY, 9, "h9")
-    other.remember(OTHER, KEY, 10, "h10")
-    other.take(one.export())
+    one.remember(DATABASE, KEY, OWNER, 3, "h3")
+    one.remember(OTHER, OTHER_KEY, OWNER, 9, "h9")
+    other.remember(OTHER, KEY, OWNER, 10, "h10")
+    other.adopt(one.export())
     assert _known(other) == (KEY, 3, "h3")
     assert _known(other, OTHER) == (KEY, 10, "h10")
-    one.take(other.export(OTHER))
+    one.adopt(other.export(OTHER))
     assert _known(one, OTHER) == (KEY, 10, "h10")
     assert _known(one) == (KEY, 3, "h3")
 
 
 def test_an_older_version_never_takes_a_newer_one_s_place() -> None:
     vault, behind = Vault(), Vault()
-    vault.remember(DATABASE, KEY, 5, "h5")
-    behind.remember(DATABASE, OTHER_KEY, 4, "h4")
+    vault.remember(DATABASE, KEY, OWNER, 5, "h5")
+    behind.remember(DATABASE, OTHER_KEY, OWNER, 4, "h4")
     before = vault.get(DATABASE)
-    vault.take(behind.export())
+    vault.adopt(behind.export())
     assert vault.get(DATABASE) is before
 
 
@@ -61,12 +62,12 @@ def test_an_older_version_never_takes_a_newer_one_s_place() -> None:
 )
 def test_what_no_vault_has_exported_is_refused(exported: bytes) -> None:
     with pytest.raises(Tampered):
-        Vault().take(exported)
+        Vault().adopt(exported)
 
 
 def test_no_key_in_a_repr() -> None:
     vault = Vault()
-    unlocked = vault.remember(DATABASE, KEY, 3, "h3")
+    unlocked = vault.remember(DATABASE, KEY, OWNER, 3, "h3")
     assert "k" * 8 not in repr(vault) + repr(unlocked)
 
 
@@ -78,8 +79,8 @@ def test_threads_that_take_over_end_with_the_newest_of_each_database() -> None:
         for version in range(1, 60):
             other = Vault()
             for name in names:
-                other.remember(name, KEY, version * 4 + offset, f"h{version * 4 + offset}")
-            vault.take(other.export())
+                other.remember(name, KEY, OWNER, version * 4 + offset, f"h{version * 4 + offset}")
+            vault.adopt(other.export())
 
     threads = [threading.Thread(target=work, args=(offset,)) for offset in range(4)]
     for thread in threads:

@@ -44,6 +44,10 @@ class Lying:
     def writer(self, busy_seconds: float = 5) -> "nullcontext[None]":
         return nullcontext()
 
+    @property
+    def lags(self) -> bool:
+        return False
+
     def stamp(self) -> object:
         return self.stamps
 

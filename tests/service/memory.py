@@ -10,7 +10,7 @@ from pathlib import Path
 
 __all__ = ["core_of", "forms", "found_in", "memory_of", "texts_of"]
 
-PIECE_BYTES = 64 << 20
+PIECE_BYTES = 1 << 20
 OVERLAP_BYTES = 4096
 
 Forms = Mapping[str, bytes]
@@ -42,12 +42,16 @@ def forms(name: str, value: str | int | float | bytes) -> dict[str, bytes]:
 
 
 def memory_of(pid: int) -> Iterator[bytes]:
-    """All that can be read of a process's memory, piece by piece: what gcore would write."""
+    """A process's memory, piece by piece: what gcore would write, and so no code that is read from files.
+
+    Everything that can be read counts but what no process can have written to.
+    """
     with Path(f"/proc/{pid}/maps").open() as maps:
         ranges = [line.split(maxsplit=5) for line in maps]
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for place, rights, *rest in ranges:
-            if not rights.startswith("r") or (rest[3:] and rest[3].startswith(("[vvar", "[vsyscall"))):
+            is_code = "w" not in rights and rest[2] != "0"  # pages of a file
+            if not rights.startswith("r") or is_code or (rest[3:] and rest[3].startswith(("[vvar", "[vsyscall"))):
                 continue
             start, stop = (int(end, 16) for end in place.split("-"))
             for at in range(start, stop, PIECE_BYTES):
@@ -65,7 +69,7 @@ def core_of(pid: int) -> Iterator[bytes]:
         yield from memory_of(pid)
         return
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([program, "-a", "-o", f"{folder}/core", str(pid)], check=True, capture_output=True)
+        subprocess.run([program, "-o", f"{folder}/core", str(pid)], check=True, capture_output=True)
         yield from _pieces(Path(f"{folder}/core.{pid}"))
 
 
@@ -77,10 +81,15 @@ def texts_of(folder: Path) -> Iterator[bytes]:
             yield from _pieces(path)
 
 
+def _is_used(piece: bytes) -> bool:
+    """Whether there is anything but zeros: of most stacks and arenas nothing was ever used."""
+    return piece.count(0) < len(piece)
+
+
 def found_in(pieces: Iterable[bytes], wanted: Forms) -> set[str]:
     """The names of the forms that are there."""
     found: set[str] = set()
-    for piece in pieces:
+    for piece in filter(_is_used, pieces):
         found |= {name for name, value in wanted.items() if name not in found and value in piece}
     return found
 

@@ -224,7 +224,7 @@ def _settled(client: scumble.Database, who: str, model: Model) -> bool:
 
 
 def test_whatever_is_done_on_the_way_no_answer_is_wrong(service: Serving, tmp_path: Path) -> None:
-    model, done = _meddled(service, tmp_path, seed=6, seconds=12, steps=150)
+    model, done = _meddled(service, tmp_path, seed=6, seconds=10, steps=120)
     assert model.right > 5
     assert model.errors > 2
     assert len(model.versions) > 1

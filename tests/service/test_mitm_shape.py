@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,8 @@ from scumble.owner.identity import create_identity
 from serving import Serving
 
 CAPACITY = 160
-PUBLIC = {"types": {"name": "text(8)"}, "capacity": CAPACITY, "page_rows": 16}
+PUBLIC: dict[str, Any] = {"types": {"name": "text(8)"}, "capacity": CAPACITY, "page_rows": 16}
+SCHEMA = pa.schema([("k", pa.int32()), ("v", pa.int64()), ("name", pa.string())])
 LARGEST = (1 << 63) - 1
 
 TABLES = {
@@ -39,9 +41,7 @@ QUERIES = (
 def rows(name: str) -> pa.Table:
     """The rows of one of the tables."""
     ks, vs, names = TABLES[name]
-    return pa.table(
-        {"k": pa.array(ks, pa.int32()), "v": pa.array(vs, pa.int64()), "name": pa.array(names, pa.string())}
-    )
+    return pa.table({"k": ks, "v": vs, "name": names}, SCHEMA)
 
 
 Seen = dict[str, tuple[Meddling, scumble.Database, list[tuple[str, int, int, int]]]]
@@ -55,15 +55,11 @@ def seen(service: Serving, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         for name in TABLES:
             proxy.forget()
             database = proxy.create(f"shape-{name}", keys)
-            database.load("t", rows(name).cast(_nullable()), **PUBLIC)
+            database.load("t", rows(name), **PUBLIC)
             made[name] = proxy, database, proxy.shape()
         yield made
         for _, database, _ in made.values():
             database.close()
-
-
-def _nullable() -> pa.Schema:
-    return pa.schema([("k", pa.int32()), ("v", pa.int64()), ("name", pa.string())])
 
 
 def _outcome(database: scumble.Database, query: str) -> str:

@@ -8,11 +8,11 @@ import duckdb
 import pandas as pd
 import pyarrow as pa
 import pytest
-from serving import SIMULATED, Serving
 
 import scumble
 from scumble.cli import main
 from scumble.errors import AttestationRefused, InvalidParameter, KeyRefused, NotFound, Unavailable
+from serving import SIMULATED, Serving
 
 ROWS = 5000
 VISITS = pa.table(

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -159,3 +160,20 @@ def test_nothing_that_passes_through_the_front_has_a_key_in_it(tmp_path: Path, m
         assert secret.hex().encode() not in carried
     for text in (b"scumble shared", b'"task"', b"name 3"):
         assert text not in carried
+
+
+def test_whoever_waits_for_a_process_that_dies_learns_it_at_once() -> None:
+    process = EnclaveProcess("simulated")
+    try:
+        process.job(["attest"], bytes(32))
+        os.kill(process.pid, signal.SIGSTOP)
+        with ThreadPoolExecutor(4) as threads:  # one of them has the pipe, and the others wait for it
+            asked = [threads.submit(process.job, ["attest"], bytes(32)) for _ in range(4)]
+            time.sleep(0.2)
+            os.kill(process.pid, signal.SIGKILL)
+            for each in asked:
+                with pytest.raises(Unavailable, match="has ended"):
+                    each.result(20)
+        assert not process.alive
+    finally:
+        process.close()

@@ -241,9 +241,9 @@ def refusal(error: Exception, size_bytes: int | None = None) -> bytes:
 
 def settle(answer: bytes) -> memoryview:
     """The answer itself; or raise the error that it stands for."""
-    if answer[:1] == _DONE:
+    if answer[0] == _DONE[0]:
         return memoryview(answer)[1:]
-    if answer[:1] == _SHORT:
+    if answer[0] == _SHORT[0]:
         return memoryview(answer)[3 : 3 + _LENGTH.unpack_from(answer, 1)[0]]
     fields = json.loads(answer[1:])
     kind = getattr(errors, fields["error"], ScumbleError)

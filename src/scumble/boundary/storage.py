@@ -74,6 +74,10 @@ class Service(Enclave, Protocol):
     def writer(self, busy_seconds: float = 5) -> AbstractContextManager[None]:
         """Hold the database for writing; Busy if another does not let go of it in time."""
 
+    @property
+    def lags(self) -> bool:
+        """Whether `stamp` is as of the last answer rather than of now."""
+
     def stamp(self) -> object:
         """Something that changes with every commit: a quick hint that there is a newer version, and no more."""
 

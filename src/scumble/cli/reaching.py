@@ -51,7 +51,7 @@ def reaching(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def with_options(*arguments: Any, **named: Any) -> None:
         given = {name: named.pop(name) for name in _OPTIONS}
-        token = _given.set({name: value for name, value in given.items() if value})
+        token = _given.set({name: value for name, value in given.items() if value not in (None, False)})
         try:
             command(*arguments, **named)
         finally:

@@ -86,7 +86,7 @@ class Jobs:
         return [], self._sharing.share(bytes(evidence))
 
     def _take(self, sealed: Bytes) -> Answer:
-        self._sharing.take(bytes(sealed))
+        self._sharing.adopt(bytes(sealed))
         return [], b""
 
 

@@ -6,7 +6,7 @@ the other to be the same code on the same kind of machine:
     giver, taker    challenge   a nonce each
     giver, taker    evidence    for the other's nonce
     giver           share       verifies the taker; the vault, sealed under a key that only these two can derive
-    taker           take        verifies the giver, and opens it
+    taker           adopt       verifies the giver, and opens it
 
 The front carries the messages; it can open none and, which matters as much, make none: whoever could would choose the
 key under which an analyst's database is read and written. SECRET.
@@ -71,7 +71,7 @@ class Sharing:
             _ONLY_NONCE, self._vault.export(), None
         )
 
-    def take(self, given: bytes) -> None:
+    def adopt(self, given: bytes) -> None:
         """Take over what an enclave has shared that shows evidence for one of our nonces; Tampered from anybody else.
 
         `given` is our nonce, the giver's, the length of what its `evidence` gave and that, and what its `share` gave.
@@ -83,7 +83,7 @@ class Sharing:
             vault = self._cipher(giver, theirs, ours, giver + self._public_key).decrypt(_ONLY_NONCE, rest[end:], None)
         except InvalidTag:
             raise Tampered from None
-        self._vault.take(vault)
+        self._vault.adopt(vault)
 
     def _verified(self, nonce: bytes, shown: bytes) -> bytes:
         """The key of an enclave that has answered one of our nonces, each once, with evidence of our own code."""

@@ -16,11 +16,16 @@ __all__ = ["Unlocked", "Vault"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unlocked:
-    """SECRET: a database's data key, and the newest version of it that this enclave knows, with its manifest's hash."""
+    """SECRET: a database's data key, who brought it, and the newest version that this enclave knows, with its hash.
+
+    `restores` is how often the owner has taken an older version for the newest: it goes before the version.
+    """
 
     data_key: bytes = field(repr=False)
+    owner: bytes
     version: int
     hash: str
+    restores: int = 0
 
 
 class Vault:
@@ -42,40 +47,56 @@ class Vault:
         """What is known of a database: the same object until there is something newer. None: it is locked."""
         return self._unlocked.get(database)
 
-    def remember(self, database: str, data_key: bytes, version: int, manifest_hash: str) -> Unlocked:
-        """Remember a version that was opened or committed; the caller holds the database, and has checked descent."""
+    def remember(
+        self, database: str, data_key: bytes, owner: bytes, version: int, manifest_hash: str, *, restored: bool = False
+    ) -> Unlocked:
+        """Remember a version that was opened or committed; the caller holds the database, and has checked descent.
+
+        `owner` has signed for the key, and is what the version says. `restored`: an older version is the newest now.
+        """
         known = self._unlocked.get(database)
-        if known is not None and (known.data_key, known.version, known.hash) == (data_key, version, manifest_hash):
+        restores = 0 if known is None else known.restores + (restored and version < known.version)
+        fresh = Unlocked(data_key, owner, version, manifest_hash, restores)
+        if known is not None and _facts(known) == _facts(fresh):
             return known
+        self._put(database, fresh)
+        return fresh
+
+    def _put(self, database: str, unlocked: Unlocked) -> None:
         with self._turn:
             self.changes += 1
-            unlocked = self._unlocked[database] = Unlocked(data_key, version, manifest_hash)
-        return unlocked
+            self._unlocked[database] = unlocked
 
     def export(self, database: str | None = None) -> bytes:
         """What is unlocked, or one database of it, for another enclave. SECRET: whoever calls this seals it."""
         with self._turn:
             given = {
-                name: [known.data_key.hex(), known.version, known.hash]
+                name: [known.data_key.hex(), known.owner.hex(), known.version, known.hash, known.restores]
                 for name, known in self._unlocked.items()
                 if database in (None, name)
             }
         return json.dumps(given).encode()
 
-    def take(self, exported: bytes) -> None:
+    def adopt(self, exported: bytes) -> None:
         """Take over what another enclave has exported; where this one knows a newer version, that stays."""
         try:
             given = {
-                str(name): Unlocked(bytes.fromhex(data_key), int(version), str(manifest_hash))
-                for name, (data_key, version, manifest_hash) in json.loads(exported).items()
+                str(name): Unlocked(
+                    bytes.fromhex(data_key), bytes.fromhex(owner), int(version), str(digest), int(restores)
+                )
+                for name, (data_key, owner, version, digest, restores) in json.loads(exported).items()
             }
         except (ValueError, TypeError, AttributeError):
             raise Tampered from None
         for name, other in given.items():
             with self.holding(name):
                 known = self._unlocked.get(name)
-                if known is None or other.version > known.version:
-                    self.remember(name, other.data_key, other.version, other.hash)
+                if known is None or (other.restores, other.version) > (known.restores, known.version):
+                    self._put(name, other)
 
     def __repr__(self) -> str:
         return f"<Vault: {len(self._unlocked)} unlocked>"
+
+
+def _facts(unlocked: Unlocked) -> tuple[bytes, bytes, int, str, int]:
+    return unlocked.data_key, unlocked.owner, unlocked.version, unlocked.hash, unlocked.restores

@@ -71,8 +71,8 @@ class Work:
     @property
     def may_write(self) -> bool:
         """Whether it could be of use to this session to hold the database for writing. PUBLIC: the front asks."""
-        if self._manifest is None:  # whoever begins a database
-            return self._brought is not None and self._vault.get(self._database) is None
+        if self._manifest is None:
+            return False
         return self._grant is None or any("load" in rights for rights in self._grant.tables.values())
 
     def answer(self, request: memoryview) -> bytes:
@@ -134,6 +134,8 @@ class Work:
             manifest = self._head(keys, data_key, unlocked)
             try:
                 grant = self._role(manifest.access, owner)
+                if grant is not None and (unlocked is None or unlocked.owner != manifest.access.owner):
+                    raise Refused  # whoever brought the key says that the database is somebody else's
             except Refused:
                 self._shut()
                 raise
@@ -142,8 +144,14 @@ class Work:
                 anchors.append((unlocked.version, unlocked.hash))
             for remembered in anchors:
                 check_descent(self._storage, manifest, remembered)
-            version = manifest.catalog.version
-            self._unlocked = self._vault.remember(self._database, data_key, version, manifest.hash)
+            self._unlocked = self._vault.remember(
+                self._database,
+                data_key,
+                manifest.access.owner,
+                manifest.catalog.version,
+                manifest.hash,
+                restored=restored and grant is None,
+            )
             self._keys = keys
         return self._take(manifest)
 
@@ -207,10 +215,20 @@ class Work:
         data_key = self._brought if self._unlocked is None or self._brought is not None else self._unlocked.data_key
         assert data_key is not None  # noqa: S101  whoever has a version open has a key
         with self._vault.holding(self._database):
+            self._check_newest()
             self._storage.commit(catalog.version, sealed)
             manifest = open_manifest(self._keys, sealed)
-            self._unlocked = self._vault.remember(self._database, data_key, catalog.version, manifest.hash)
+            self._unlocked = self._vault.remember(
+                self._database, data_key, access.owner, catalog.version, manifest.hash
+            )
         return self._take(manifest)
+
+    def _check_newest(self) -> None:
+        """Refuse to commit on top of anything but the newest version: a front could let two do so, and fork it."""
+        newest = self._vault.get(self._database)
+        ours = None if self._manifest is None else (self._manifest.catalog.version, self._manifest.hash)
+        if ours != (None if newest is None else (newest.version, newest.hash)):
+            raise Stale("the database has changed", hint="ask again")
 
     def _next(self, tables: tuple[Table, ...]) -> Catalog:
         current = self._current
@@ -262,11 +280,10 @@ class Work:
     def _executed(self, body: memoryview) -> bytes:
         """The answer to an execution. An error on the way, which may depend on a row, is as long as the answer."""
         execution = unpack_execution(body)
-        size_bytes = executed_bytes(answer_bytes(self._plans[execution.plan], execution))
         try:
             return executed(self._execute(execution))
         except Exception as error:
-            return refusal(error, size_bytes)
+            return refusal(error, executed_bytes(answer_bytes(self._plans[execution.plan], execution)))
 
     def _execute(self, execution: Execution) -> bytes:
         return execute(self._plans[execution.plan], execution, self._reader)
@@ -356,9 +373,10 @@ class Work:
         return self._commit(self._next((*others, table)), real, access)
 
     def _abandon(self) -> Answer:
-        """Forget the rows that have come."""
-        self._load = None
-        self._storage.drop_scratch()
+        """Forget the rows that have come; those of another session's load are none of this one's business."""
+        if self._load is not None:
+            self._load = None
+            self._storage.drop_scratch()
         return {}
 
     def _drop(self, table: str) -> Answer:

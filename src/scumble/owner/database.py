@@ -9,7 +9,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from scumble.boundary.catalog import Catalog, Table
 from scumble.boundary.grants import Grant, Right, parse_public_key, public_text
 from scumble.boundary.session import succession
 from scumble.boundary.storage import Service
-from scumble.errors import InvalidParameter, Refused, Stale, Tampered, Unavailable
+from scumble.errors import BadQuery, Busy, InvalidParameter, Refused, Stale, Tampered, Unavailable
 from scumble.owner import identity, key_file
 from scumble.owner.anchor import Anchor
 from scumble.owner.identity import AnalystKey, Key
@@ -44,6 +44,7 @@ KEPT_STATEMENTS = 256
 CHECKED_PAGES = 256  # at a time
 TRIES = 5  # of a statement under which the table changes
 LOAD_TRIES = 3
+CONFIRMED_SECONDS = 60.0  # for a load that was cut off to come to its end
 PAUSES_SECONDS = (0.2, 1.0, 3.0)  # before an enclave that went away is asked again whether a load was done
 
 T = TypeVar("T")
@@ -101,8 +102,7 @@ class Database:
     def prepare(self, query: str) -> "Prepared":
         """Parse and plan a statement once, to run it many times with other parameters."""
         with self._turn:
-            self._refresh()
-            self._statement(query)
+            self._persisting(lambda: self._statement(query))
         return Prepared(self, query)
 
     def explain(self, query: str, params: "Parameters" = ()) -> "Explanation":
@@ -110,8 +110,7 @@ class Database:
         from scumble.sql.explain import explain
 
         with self._turn:
-            self._refresh()
-            return explain(self._statement(query).bind(params))
+            return self._persisting(lambda: explain(self._statement(query).bind(params)))
 
     def _statement(self, query: str) -> "Statement":
         known = self._statements.get(query)
@@ -150,7 +149,7 @@ class Database:
         chosen, batch = options or LoadOptions(**more), secrets.token_hex(16)
 
         def once() -> "LoadReport":
-            with self._turn, self._writing():
+            with self._turn, self._writing() as held:
                 report, opened = load(
                     self._session,
                     self._catalog,
@@ -161,7 +160,7 @@ class Database:
                     chosen,
                     progress,
                     batch,
-                    lambda: self._confirm(batch),
+                    lambda: self._confirm(batch, held),
                 )
                 if opened is not None:
                     self._take(opened)
@@ -174,21 +173,32 @@ class Database:
                 continue
         return once()
 
-    def _confirm(self, batch: str) -> dict[str, Any]:
-        """The newest version, if it has a batch whose load was cut off; else Unavailable, which says what is known."""
+    def _confirm(self, batch: str, held: ExitStack) -> None:
+        """Return if a batch whose load was cut off is there; else Unavailable, which says what is known.
+
+        It may still be in the making: only whoever holds the database for writing can be sure that it is not.
+        """
+        held.close()
         for pause in PAUSES_SECONDS:
             try:
-                opened = self._enter()
-            except Unavailable:
+                self._enter()
+                if self._has(batch):
+                    return
+                with self._service.writer(CONFIRMED_SECONDS):
+                    self._open_newest()
+            except (Unavailable, Busy):
                 time.sleep(pause)
                 continue
-            if any(run.batch == batch for table in self._catalog.tables for run in table.runs):
-                return opened
+            if self._has(batch):
+                return
             raise Unavailable("the session was lost, and nothing was loaded", hint="load again")
         raise Unavailable(
             "the service was lost while the rows were loaded, and does not say whether they are there",
             hint="look at the table's capacity before you load them again",
         )
+
+    def _has(self, batch: str) -> bool:
+        return any(run.batch == batch for table in self._catalog.tables for run in table.runs)
 
     def drop(self, table: str) -> None:
         """Drop a table and delete its pages. What its indexes have cost stays spent."""
@@ -376,17 +386,18 @@ class Database:
     # --- versions ----------------------------------------------------------------------------------
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Be the one who writes, on top of the newest version."""
+    def _writing(self) -> Iterator[ExitStack]:
+        """Be the one who writes, on top of the newest version; whoever closes what it gives lets go before the end."""
         self._refresh()
         self._open_newest()  # before a writer clears leftovers: to the provider a rollback looks like a crash
-        with self._service.writer():
+        with ExitStack() as held:
+            held.enter_context(self._service.writer())
             self._open_newest()
             self._service.drop_unreferenced()  # what a drop or a rekey that was cut short has left
             anchor = identity.anchor_path(self._key, self._key_path)
             for path in (self._key_path, key_file.ledger_path(self._key_path), anchor):
                 key_file.clear_drafts(path)
-            yield
+            yield held
 
     def _persisting(self, work: Callable[[], T]) -> T:
         """Do something on the newest version: again if that changed meanwhile, and once if the session was lost.
@@ -401,12 +412,17 @@ class Database:
                 else:
                     self._refresh()
                 result = work()
-                if self._catalog is not before or self._service.stamp() == self._stamp:
+                if not self._service.lags or self._catalog is not before or self._service.stamp() == self._stamp:
                     return result
                 changed = True
             except Stale:
                 changed = True
                 if not left:
+                    raise
+            except BadQuery:  # it may name what another client has just made
+                version = self._catalog.version
+                self._open_newest()
+                if not left or self._catalog.version == version:
                     raise
             except Unavailable:
                 if lost or not left:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scumble.boundary.catalog import Catalog, Table
 from scumble.boundary.rows import RowLayout
 from scumble.domain import Domain
-from scumble.errors import BadRows, Exists, InvalidParameter, ScumbleError, Unavailable
+from scumble.errors import BadRows, Exists, InvalidParameter, ScumbleError, Tampered, Unavailable
 from scumble.index.price import Price, price_of
 from scumble.owner.encoding import dummy_rows, encode_rows
 from scumble.owner.indexes import IndexSpec
@@ -44,8 +44,8 @@ CAPACITY_BETA = Fraction(1, 10**12)
 Words = NDArray[np.int64]
 Progress = Callable[[str, int, int | None], None]
 """Called now and then with what is being done, how many rows that is done for, and of how many if that is known."""
-Confirm = Callable[[], dict[str, Any]]
-"""Gives the version that has the batch, or raises Unavailable if there is none."""
+Confirm = Callable[[], None]
+"""Returns if the newest version has the batch; else raises Unavailable."""
 
 
 @dataclass(frozen=True)
@@ -136,10 +136,11 @@ def load(
             raise
         payment.draw_indexes()
         progress("building", sent, sent)
+        opened: dict[str, Any] | None = None
         try:
             opened = session.task("build", real_rows=sent, batch=batch)
-        except Unavailable:
-            opened = confirm()
+        except (Unavailable, Tampered):  # the answer was lost, or somebody has altered it
+            confirm()
     return _report(name, sent, capacity, indexes, payment.charged()), opened
 
 

@@ -129,6 +129,11 @@ class Provider:
         """Hold the store for writing: around every request that loads, drops or seals anew."""
         return self.store.writer(busy_seconds)
 
+    @property
+    def lags(self) -> bool:
+        """The stamp is that of now."""
+        return False
+
     def stamp(self) -> object:
         """Something that changes with every commit."""
         return self.store.stamp()

@@ -8,6 +8,7 @@ by whoever opens the answer.
 import re
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -24,6 +25,7 @@ NONCE_BYTES = 32
 KEY_BYTES = 32
 ID_BYTES = 8
 RENEW_SECONDS = 15.0
+SILENT_SECONDS = 1.0
 _DATABASE = re.compile("[0-9a-f]{16,64}")
 
 Trusted = Callable[[Evidence, bytes], Verdict]
@@ -37,7 +39,7 @@ class RemoteService:
         self._address, self._transport, self._trusted = address, transport, trusted
         self._enclave = b""
         self._session: int | None = None
-        self._stamp = ""
+        self._stamp, self._heard = "", time.monotonic()
 
     @property
     def public_key(self) -> bytes:
@@ -86,12 +88,20 @@ class RemoteService:
             yield
         finally:
             done.set()
-            renewing.join()
+            renewing.join(1)
             with suppress(ScumbleError):  # a lease that nobody renews lapses by itself
                 self._ask("DELETE", path)
 
+    @property
+    def lags(self) -> bool:
+        """The stamp is that of the last answer."""
+        return True
+
     def stamp(self) -> object:
-        """What the service said last: it comes with every answer."""
+        """What the service said last: it comes with every answer; after a while of silence it is asked."""
+        if time.monotonic() - self._heard > SILENT_SECONDS:
+            with suppress(ScumbleError):  # whoever needs the service next finds out what is wrong
+                self._ask("GET", "")
         return self._stamp
 
     def drop_unreferenced(self) -> int:
@@ -118,7 +128,7 @@ class RemoteService:
         self, method: str, path: str, body: bytes | memoryview = b"", headers: dict[str, str] | None = None
     ) -> Reply:
         reply = self._transport.ask(method, self._address.path + path, body, headers)
-        self._stamp = reply.headers.get(STAMP, self._stamp)
+        self._stamp, self._heard = reply.headers.get(STAMP, self._stamp), time.monotonic()
         return reply
 
 

@@ -129,7 +129,7 @@ class Front:
         """Hold the database for writing."""
         hosted, session = await self._hosted(request), _session(request)
         busy_seconds = _seconds(request.query_params.get("busy_seconds", "5"))
-        if not await self._in_thread(hosted.routing.may_write, session):
+        if not await self._in_thread(_may_hold, hosted, session):
             raise NotFound("this session may not write", hint="ask the owner for a grant")
         await self._in_thread(hosted.leases.take, session, busy_seconds)
         return Response(status_code=204, headers={STAMP: hosted.stamp()})
@@ -294,6 +294,11 @@ def _framed(request: Request, most: int) -> None:
         raise NoLength
     if int(request.headers.get("content-length", "0")) > most:
         raise TooLarge(most)
+
+
+def _may_hold(hosted: Hosted, session: int) -> bool:
+    """Whether a session may hold a database for writing: whoever begins it, and whom its enclave would let."""
+    return hosted.store.is_empty() or hosted.routing.may_write(session)
 
 
 def _names(request: Request) -> tuple[str, str]:

@@ -26,6 +26,7 @@ class Leases:
         self._holder: int | None = None
         self._held: AbstractContextManager[None] | None = None
         self._at_work = 0
+        self._leaving = False
         self._seen = 0.0
 
     def take(self, session: int, busy_seconds: float) -> None:
@@ -33,7 +34,7 @@ class Leases:
         deadline = time.monotonic() + busy_seconds
         while True:
             with self._turn:
-                if self._holder == session:
+                if self._holder == session and not self._leaving:
                     self._seen = time.monotonic()
                     return
                 self._end_if_lapsed()
@@ -44,16 +45,17 @@ class Leases:
             time.sleep(STEP_SECONDS)
 
     def give_back(self, session: int) -> None:
-        """End a session's lease, if it has it: what it has not committed is cleared."""
+        """End a session's lease, if it has it, as soon as no request of it is under way: what is not committed goes."""
         with self._turn:
             if self._holder == session:
-                self._end()
+                self._leaving = True
+                self._end_if_left()
 
     @contextmanager
     def at_work(self, session: int) -> Iterator[bool]:
         """While a request of a session is under way: whether it may write. A lease does not lapse meanwhile."""
         with self._turn:
-            writing = self._holder == session
+            writing = self._holder == session and not self._leaving
             self._at_work += writing
         try:
             yield writing
@@ -62,6 +64,7 @@ class Leases:
                 with self._turn:
                     self._at_work -= 1
                     self._seen = time.monotonic()
+                    self._end_if_left()
 
     def end_if_lapsed(self) -> None:
         """End a lease whose session was not heard of for too long."""
@@ -71,7 +74,7 @@ class Leases:
     def drop_unreferenced(self, session: int) -> int:
         """Delete the runs that no table has any more; Busy if the session may not write."""
         with self._turn:
-            if self._holder != session:
+            if self._holder != session or self._leaving:
                 raise Busy("the database is not held for writing", hint="another load may have taken its place")
             return self._store.drop_unreferenced()
 
@@ -90,7 +93,11 @@ class Leases:
         if self._holder is not None and lapsed and not self._at_work:
             self._end()
 
+    def _end_if_left(self) -> None:
+        if self._leaving and not self._at_work:
+            self._end()
+
     def _end(self) -> None:
-        held, self._holder, self._held = self._held, None, None
+        held, self._holder, self._held, self._leaving = self._held, None, None, False
         if held is not None:
             held.__exit__(None, None, None)

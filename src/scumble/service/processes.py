@@ -37,6 +37,7 @@ class EnclaveProcess:
     def __init__(self, attestation: str, lanes: int = LANES, endorsements: Path | None = None) -> None:
         self.id = secrets.token_hex(ID_BYTES)
         self.sessions = 0
+        self._killed = False
         self.changes = 0
         self._free: queue.LifoQueue[Pipe] = queue.LifoQueue()
         self._control: queue.LifoQueue[Pipe] = queue.LifoQueue()
@@ -66,8 +67,8 @@ class EnclaveProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended."""
-        return self._process.poll() is None
+        """Whether it has not ended, and will not at once."""
+        return not self._killed and self._process.poll() is None
 
     def job(self, header: list[Any], body: Bytes = b"", serve: Serve | None = None) -> tuple[list[Any], Bytes]:
         """Have a job done; its answer's header without the count of changes, and its body."""
@@ -81,7 +82,9 @@ class EnclaveProcess:
             while (frame := pipe.receive()).kind == CALL and serve is not None:
                 serve(pipe, frame)
         except BaseException:
-            self.kill()  # in whatever state the pipe is, nobody else may get it
+            self.kill()
+            pipe.close()  # in whatever state it is, nobody else may use it: whoever waits for it learns that it is over
+            lanes.put(pipe)
             raise
         lanes.put(pipe)
         if frame.kind == FAILURE:
@@ -98,6 +101,7 @@ class EnclaveProcess:
 
     def kill(self) -> None:
         """End it at once: there is nothing in it that is not in the store, or can be had again."""
+        self._killed = True
         with suppress(ProcessLookupError):
             self._process.kill()
 
