@@ -134,12 +134,17 @@ def test_the_demo_tells_its_story(again: bool, tmp_path: Path, capsys: pytest.Ca
         "What is not hidden",
         "0.95 remains",
         "visits by day: day",
+        "SIMULATED",
+        "alice, who may read visits, gets the same answer",
+        "has a key, and no grant: the enclave refuses this to your key",
+        "The provider's own transcript",
     ):
         assert part in told
     assert "DIFFERS" not in told
     assert max(map(len, printed.splitlines())) <= max(demo.WIDTH, len(str(tmp_path)) + 60)
     made = {path.name for path in (tmp_path / "out").iterdir()}
-    assert made == {"clinic", "clinic.key", "clinic.ledger", "clinic.anchor", "amount.index", "amount.png"}
+    owners = {"clinic", "clinic.key", "clinic.ledger", "clinic.anchor", "amount.index", "amount.png"}
+    assert made == owners | {"owner", "provider", "provider.log"}
 
 
 def test_the_demo_says_when_an_answer_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,7 +162,7 @@ def test_a_group_of_figures_has_a_file_of_its_own(tmp_path: Path) -> None:
         run.main(["--only", "database"])
         assert [path.name for path in tmp_path.iterdir()] == ["database.json"]
         run.main([])
-        assert {path.name for path in tmp_path.iterdir()} == {"database.json", "latest.json"}
+        assert {path.name for path in tmp_path.iterdir()} == {"database.json", "latest.json", "service.json"}
         run.main(["--only", "index,database.scan", "--quick"])
     figures = json.loads((tmp_path / "latest.json").read_text())["figures"]
     assert list(figures) == list(run.GROUPS["index"])

@@ -24,11 +24,11 @@ from benchmarks.service.running import Running, running
 __all__ = ["measure"]
 
 SIZES: dict[Size, dict[str, Any]] = {
-    "full": {"rows": 10**6, "rounds": 40, "calls": 30, "each": 1000, "seconds": 60.0},
-    "quick": {"rows": 10**6, "rounds": 10, "calls": 20, "each": 200, "seconds": 10.0},
-    "tiny": {"rows": 5_000, "rounds": 1, "calls": 3, "each": 3, "seconds": 1.0},
+    "full": {"rows": 10**6, "rounds": 40, "calls": 30, "each": 1000, "crowd": (200, 32, 60.0)},
+    "quick": {"rows": 10**6, "rounds": 10, "calls": 20, "each": 200, "crowd": (200, 32, 10.0)},
+    "tiny": {"rows": 5_000, "rounds": 1, "calls": 3, "each": 3, "crowd": (5, 2, 0.5)},
 }
-CLIENTS, IDLE, ACTIVE = 16, 200, 32
+CLIENTS = 16
 MOST_TIMES, MORE_SECONDS = 3.0, 0.001
 MOST_OF_MEDIAN = 10.0
 LEAST_PER_SECOND = 500.0
@@ -60,8 +60,8 @@ def measure(size: Size) -> Figure:
         _latency(figure, served, terms)
         say(f"service.clients: {CLIENTS} clients")
         _throughput(figure, served, terms["each"])
-        say(f"service.clients: {IDLE} idle and {ACTIVE} active ones")
-        _crowd(figure, served, terms["seconds"])
+        say("service.clients: a crowd")
+        _crowd(figure, served, *terms["crowd"])
     return figure
 
 
@@ -162,12 +162,12 @@ def _client(number: int, served: Served, each: int, ready: Any, go: Any, results
         results.put((times, time.process_time() - spent))
 
 
-def _crowd(figure: Figure, served: Served, seconds: float) -> None:
-    idle = [served.open() for _ in range(IDLE)]
+def _crowd(figure: Figure, served: Served, resting: int, active: int, seconds: float) -> None:
+    idle = [served.open() for _ in range(resting)]
     try:
         context = _context()
         results = context.Queue()
-        processes = [context.Process(target=_active, args=(n, served, seconds, results)) for n in range(ACTIVE)]
+        processes = [context.Process(target=_active, args=(n, served, seconds, results)) for n in range(active)]
         for process in processes:
             process.start()
         time.sleep(seconds / 4)
@@ -184,7 +184,7 @@ def _crowd(figure: Figure, served: Served, seconds: float) -> None:
     growth = late / early - 1
     figure.values["crowd"] = {"answers": sum(done for done, _ in answers), "errors": errors, "bytes": [early, late]}
     figure.lines += [
-        Line(f"{IDLE} idle and {ACTIVE} active clients for {seconds:.0f} s: errors", f"{errors}", "0", errors == 0),
+        Line(f"{resting} idle and {active} active clients for {seconds:.0f} s: errors", f"{errors}", "0", errors == 0),
         Line(
             "their service's memory, after a quarter of the time and after three",
             f"{early >> 20} MiB, {late >> 20} MiB: {growth:+.1%}",

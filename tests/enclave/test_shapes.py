@@ -39,6 +39,7 @@ def _transcript(home: Path, value: int) -> list[Any]:
         values = [value if place == 20 else place % 4 for place in range(90)]
         rows = {"k": list(range(90)), "v": values, "c": [place % 2 > 0 for place in range(90)]}
         owner.load("t", pa.table(rows), capacity=96, page_rows=16)
+        assert owner.tables  # the manifest is read again once: how long it is depends on the noise of another table
         before = max(event.number for event in made.transcript.events())
         failures: list[str] = []
         for query in QUERIES:

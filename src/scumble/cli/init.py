@@ -56,9 +56,9 @@ def init(
     """
     path = key_place(target, key)
     remote = {"token": token, **connecting()} if is_address(target) else {}
-    _check_key(path)
     if not remote:
         _check_folder(Path(target))
+    _check_key(path)
     with opening.create(
         target, key=key, passphrase=_passphrase(none=no_passphrase), limit=limit, delta_limit=delta_limit, **remote
     ):
@@ -75,7 +75,8 @@ def init(
     typer.echo(f"  key     {files['key']}, {how}")
     typer.echo(f"  ledger  {files['ledger']}: epsilon {limit}, delta {delta_limit}, and never more")
     typer.echo(f"  anchor  {files['anchor']}: the newest version seen, so that a rollback is noticed")
-    typer.echo("Losing the key file loses the data. Back it up now, apart from the database.")
+    apart = "database" if remote else "folder"
+    typer.echo(f"Losing the key file loses the data. Back it up now, apart from the {apart}.")
 
 
 def _check_folder(folder: Path) -> None:

@@ -298,7 +298,7 @@ def _framed(request: Request, most: int) -> None:
 
 def _may_hold(hosted: Hosted, session: int) -> bool:
     """Whether a session may hold a database for writing: whoever begins it, and whom its enclave would let."""
-    return hosted.store.is_empty() or hosted.routing.may_write(session)
+    return hosted.routing.may_write(session) or hosted.store.is_empty()
 
 
 def _names(request: Request) -> tuple[str, str]:
