@@ -166,7 +166,7 @@ def test_a_group_of_figures_has_a_file_of_its_own(tmp_path: Path) -> None:
         run.main(["--only", "index,database.scan", "--quick"])
     figures = json.loads((tmp_path / "latest.json").read_text())["figures"]
     assert list(figures) == list(run.GROUPS["index"])
-    assert len(list(tmp_path.iterdir())) == 3
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 def test_the_least_of_the_rounds_medians_counts() -> None:

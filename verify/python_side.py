@@ -254,6 +254,7 @@ def _defects() -> dict[str, Any]:
 
     def skipping(prepared: Any, execution: Any, reader: Any) -> Iterator[Any]:
         for batch in batches(prepared, execution, reader):
+            batch.match(execution.bounds)
             if batch.mask.any():
                 yield batch
 

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 from verify.planted_epsilon import DEFECTS
 
-from scumble.audit import NAMES, Subject, audit, subject
+from scumble.audit import NAMES, Finding, Subject, audit, subject
 from scumble.audit.mechanisms import paper_tree, wide
 from scumble.audit.subject import LIKELIHOOD
 from scumble.errors import InvalidParameter
@@ -103,11 +103,17 @@ def test_unknown_mechanisms_are_refused() -> None:
     ],
 )
 def test_likelihoods_come_close_to_the_claim(mechanism: Subject, runs: int) -> None:
+    """Whatever other statistics show: what is learned from an index may come closer by luck, and never passes 1."""
     findings = [audit(mechanism, runs=runs)]
-    if findings[0].ratio <= 0.8:  # near the mark, luck decides once and hardly twice
+    if _shown(findings[0]) <= 0.8:  # near the mark, luck decides once and hardly twice
         findings.append(audit(mechanism, runs=runs))
-    assert all(finding.statistic == LIKELIHOOD and finding.ratio < 1 for finding in findings)
-    assert findings[-1].ratio > 0.8
+    assert all(finding.ratio < 1 for finding in findings)
+    assert _shown(findings[-1]) > 0.8
+
+
+def _shown(finding: Finding) -> float:
+    """How much of the claimed epsilon the likelihood alone shows to be lost."""
+    return finding.bounds[LIKELIHOOD].epsilon / float(finding.subject.epsilon)
 
 
 @pytest.mark.slow

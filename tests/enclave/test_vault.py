@@ -57,6 +57,20 @@ def test_an_older_version_never_takes_a_newer_one_s_place() -> None:
     assert vault.get(DATABASE) is before
 
 
+def test_an_older_version_that_was_restored_takes_a_newer_one_s_place_everywhere() -> None:
+    vault, behind = Vault(), Vault()
+    vault.remember(DATABASE, KEY, OWNER, 5, "h5")
+    behind.adopt(vault.export())
+    vault.remember(DATABASE, KEY, OWNER, 4, "h4", restored=True)
+    vault.adopt(behind.export())
+    assert _known(vault) == (KEY, 4, "h4")
+    behind.adopt(vault.export())
+    assert _known(behind) == (KEY, 4, "h4")
+    vault.remember(DATABASE, KEY, OWNER, 5, "another h5")
+    behind.adopt(vault.export())
+    assert _known(behind) == (KEY, 5, "another h5")
+
+
 @pytest.mark.parametrize(
     "exported", [b"", b"[]", b"{", b'{"a": 1}', b'{"a": ["zz", 1, ""]}', b'{"a": ["00", 1]}', b"\xff"]
 )

@@ -253,6 +253,19 @@ def test_what_is_no_measurement_is_refused(scene: Scene, measurement: str) -> No
     assert not proxy.sent("greet")
 
 
+@pytest.mark.parametrize("measurement", ["", "xyz"])
+def test_what_is_no_measurement_is_refused_on_the_command_line(
+    scene: Scene, measurement: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A variable of the shell that is not set must not mean that any code will do."""
+    proxy, keys = scene
+    url, said = proxy.url("attested"), (FLAG, "--measurement", measurement)
+    for command in (["attest", url], ["query", url, QUERIES[0], "--key", str(keys / "ada.key")]):
+        assert main([*command, *said]) == 2
+        assert "hint:" in capsys.readouterr().err
+    assert not proxy.sent("greet")
+
+
 def test_pins_that_cannot_be_read_are_not_passed_over(scene: Scene) -> None:
     proxy, keys = scene
     (keys / "ada.pins").write_text("{}x")

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import scumble
-from scumble.errors import Busy
+from scumble.errors import BadQuery, Busy
 from serving import SIMULATED, Serving
 
 BATCH_ROWS = 8
@@ -57,6 +57,15 @@ def test_what_one_client_has_loaded_the_next_query_of_another_sees(service: Serv
             loading, asking = (one, other) if number % 2 else (other, one)
             loading.load("t", batch(number), **LOADING)
             assert asking.sql("SELECT count(*) FROM t").fetchall() == [(BATCH_ROWS * (number + 1),)]
+
+
+def test_a_table_that_one_client_has_just_made_is_there_for_another(service: Serving, keys: Path) -> None:
+    with connected(service, keys) as one, connected(service, keys) as other:
+        one.load("u", batch(1), **LOADING)
+        assert other.sql("SELECT count(*) FROM u").fetchall() == [(BATCH_ROWS,)]
+        one.drop("u")
+        with pytest.raises(BadQuery):
+            other.sql("SELECT count(*) FROM u")
 
 
 def test_reader_has_one_version_throughout_a_statement_while_others_load(service: Serving, keys: Path) -> None:

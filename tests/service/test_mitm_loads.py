@@ -1,5 +1,9 @@
 """A man in the middle of loads: a batch is there once or not at all, and whoever was told that it is there is right."""
 
+import os
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -7,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from meddling import Answer, Cut, Forward, Meddle, Meddling, Request, flipped, meddling
-from sample_rows import QUERIES, answer, is_right, loaded
+from sample_rows import OPTIONS, QUERIES, answer, batch, is_right, loaded
 
 import scumble
 from scumble.errors import ScumbleError, Tampered, Unavailable
@@ -170,6 +174,40 @@ def test_a_build_that_was_held_back_is_done_late_and_once(loads: Loads) -> None:
     loads.there.append(loads.next)
     loads.next += 1
     assert loads.load() is None  # and nothing else is there than all of these, each once
+
+
+def test_a_build_that_is_cut_off_at_work_goes_on_though_its_client_lets_go(tmp_path: Path) -> None:
+    """And the client, who has no second look at the rows, finds that they are there."""
+    rows = 20_000
+    building: list[threading.Thread] = []
+    with serving(tmp_path / "served", "--enclaves", "1") as service, meddling(service.port) as proxy:
+        (enclave,) = service.enclaves()
+        runs = service.folder / "default" / "cut" / "runs"
+
+        def stopped(request: Request, forward: Forward) -> Answer:
+            building.append(threading.Thread(target=forward, args=(request,)))
+            building[0].start()
+            while building[0].is_alive() and not (runs.exists() and any(runs.iterdir())):
+                time.sleep(0.001)
+            os.kill(enclave, signal.SIGSTOP)
+            raise Cut
+
+        def going_on(request: Request, forward: Forward) -> Answer:
+            done = stopping(request, forward)
+            if request.kind == "let_go":
+                os.kill(enclave, signal.SIGCONT)
+            return done
+
+        stopping = at("build", stopped)
+        with proxy.create("cut", tmp_path) as client:
+            proxy.meddle = going_on
+            try:
+                client.load("t", batch(0, rows).to_reader(), **{**OPTIONS, "capacity": rows})
+            finally:
+                os.kill(enclave, signal.SIGCONT)
+            building[0].join()
+            assert client.sql("SELECT count(*) FROM t").fetchall() == [(rows,)]
+            assert client.check() > 0
 
 
 def test_a_build_after_the_client_has_loaded_anew_builds_nothing(loads: Loads) -> None:

@@ -160,6 +160,25 @@ def test_a_lease_lapses_unless_its_session_is_at_work(tmp_path: Path) -> None:
         assert not writing
 
 
+def test_a_lease_that_is_given_back_ends_with_the_request_that_is_under_way(tmp_path: Path) -> None:
+    """A client that lost its connection lets go: what its request is about to commit must not be cleared meanwhile."""
+    store = FileStore.create(tmp_path / "db", DATABASE)
+    lent = Leases(store, 60.0)
+    lent.take(1, 0)
+    with lent.at_work(1):
+        store.write_scratch("a", b"rows")
+        lent.give_back(1)
+        with lent.at_work(1) as writing:
+            assert not writing  # nothing new
+        for session in (1, 2):
+            with pytest.raises(Busy):
+                lent.take(session, 0)
+        with pytest.raises(Busy):
+            lent.drop_unreferenced(1)
+        assert store.read_scratch("a") == b"rows"
+    lent.take(2, 0)
+
+
 def test_a_lease_keeps_other_processes_out_too(tmp_path: Path) -> None:
     lent, other = leases(tmp_path), FileStore(tmp_path / "db")
     lent.take(1, 0)

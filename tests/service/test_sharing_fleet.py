@@ -5,18 +5,24 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fronts import provider
-from meddling import Meddling, meddling
-from sample_rows import QUERIES, answer, is_right, loaded
+from meddling import Meddling, Request, meddling
+from sample_rows import OPTIONS, QUERIES, answer, batch, is_right, loaded
 
 import scumble
 from scumble.boundary.pipe import Bytes
 from scumble.errors import Locked, Refused, Unavailable
 from scumble.owner import key_file
 from scumble.owner.identity import create_identity
+from scumble.owner.session import Session
+from scumble.remote.address import Address
+from scumble.remote.service import RemoteService
+from scumble.remote.transport import Transport
 from scumble.service.processes import EnclaveProcess, Serve
 from serving import Serving, serving
 
@@ -133,6 +139,35 @@ def test_when_all_die_at_once_the_owner_has_to_come_again(shared: tuple[Serving,
     _until(lambda: len(_everywhere(proxy, folder)) == 2)
 
 
+def test_a_stranger_cannot_hold_a_locked_database_for_writing(shared: tuple[Serving, Meddling, Path]) -> None:
+    """Before the owner comes again, no enclave could tell that a stranger's key is the wrong one."""
+    service, proxy, folder = shared
+    for number in service.enclaves():
+        os.kill(number, signal.SIGKILL)
+    address = Address.parse(proxy.url("clinic"))
+    strange = RemoteService(address, Transport(address), lambda evidence, stated: None)  # type: ignore[arg-type, return-value]
+    with closing(strange):
+        session = _greeted(strange)
+        path = f"/v1/default/clinic/sessions/{session}/writer"
+        assert proxy.forward(Request("PUT", path, {}, b"")).status == 404
+        with proxy.open("clinic", folder) as owner:
+            owner.load("u", batch(1), **OPTIONS)
+            assert _right(owner)
+
+
+def _greeted(service: RemoteService) -> int:
+    """The number of a session with a signer and a data key that nobody knows, as soon as there is an enclave."""
+    made: list[int] = []
+
+    def greet() -> bool:
+        with suppress(Unavailable):
+            made.append(Session(service, service.describe(), Ed25519PrivateKey.generate(), bytes(32))._number)
+        return bool(made)
+
+    _until(greet)
+    return made[0]
+
+
 def test_nothing_that_passes_through_the_front_has_a_key_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passed: list[bytes] = []
     job = EnclaveProcess.job
@@ -167,6 +202,7 @@ def test_whoever_waits_for_a_process_that_dies_learns_it_at_once() -> None:
     try:
         process.job(["attest"], bytes(32))
         os.kill(process.pid, signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)  # until then it may still answer
         with ThreadPoolExecutor(4) as threads:  # one of them has the pipe, and the others wait for it
             asked = [threads.submit(process.job, ["attest"], bytes(32)) for _ in range(4)]
             time.sleep(0.2)
