@@ -29,7 +29,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from scumble import embedded
-from scumble.errors import ScumbleError
+from scumble.errors import BadQuery, ScumbleError
 from scumble.owner import loading, running  # noqa: F401  here, so that no child has to import them anew
 from scumble.owner.database import Database
 from scumble.privacy.ledger import Ledger
@@ -227,9 +227,12 @@ def _do(db: Database, task: str, arguments: list[Any]) -> Any:  # noqa: PLR0911 
             return db.check()
         case "ask":
             table, kind, low, high = arguments
-            if table not in [there.name for there in db.tables]:
+            try:
+                return _comparable(db.sql(QUERIES[kind].format(table), [low, high]).fetchall())
+            except BadQuery:
+                if table in [there.name for there in db.tables]:
+                    raise
                 return None
-            return _comparable(db.sql(QUERIES[kind].format(table), [low, high]).fetchall())
         case "files":
             return db.version, {run.id for table in db.tables for run in table.runs}
     return None
