@@ -76,7 +76,10 @@ def measure(size: Size) -> Figure:
     figure.lines.append(Line(claim, f"{rate:,.0f} MB/s", f"≥ {LEAST_MB_PER_SECOND} MB/s", rate >= LEAST_MB_PER_SECOND))
     figure.lines.append(Line("    against a bare Flight server", f"{rate:,.0f} / {yard:,.0f} MB/s = {rate / yard:.2f}"))
     whole = rates["gateway query"]
-    figure.lines.append(Line("    the whole query, with the enclave's scan of all pages", f"{whole:,.0f} MB/s"))
+    claim = "    the whole query, with the enclave's scan of all pages"
+    figure.lines.append(
+        Line(claim, f"{whole:,.0f} MB/s", f"≥ {LEAST_MB_PER_SECOND} MB/s", whole >= LEAST_MB_PER_SECOND)
+    )
     return figure
 
 

@@ -23,7 +23,7 @@ from scumble.sql import GROUPS, Access, AggregateQuery, Bound, Fetch, RowQuery, 
 
 __all__ = ["Runner"]
 
-ANSWER_BYTES = 64 << 20  # of rows in one answer; more come in several
+ANSWER_BYTES = 8 << 20  # of rows in one answer; more come in several
 KEPT = 1 << 12  # of whatever is worked out once for a statement
 UNTYPED = "__states"
 

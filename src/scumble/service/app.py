@@ -116,8 +116,8 @@ class Front:
     async def request(self, request: Request) -> Response:
         """Pass on a sealed request, and the sealed answer."""
         hosted, body = await self._hosted(request), await self._body(request)
-        answer = await self._in_thread(hosted.provider.request, _session(request), body)
-        return _opaque(answer, {STAMP: hosted.stamp()})
+        answer, stamp = await self._in_thread(_answered, hosted, _session(request), body)
+        return _opaque(answer, {STAMP: stamp})
 
     async def leave(self, request: Request) -> Response:
         """End a session."""
@@ -294,6 +294,11 @@ def _framed(request: Request, most: int) -> None:
         raise NoLength
     if int(request.headers.get("content-length", "0")) > most:
         raise TooLarge(most)
+
+
+def _answered(hosted: Hosted, session: int, body: bytes) -> tuple[bytes, str]:
+    """An answer, and the stamp with it: a file is looked at, which the event loop should not wait for."""
+    return hosted.provider.request(session, body), hosted.stamp()
 
 
 def _may_hold(hosted: Hosted, session: int) -> bool:
