@@ -58,7 +58,7 @@ class Runner:
         if query.direct is not None:
             (fetch,), described = query.fetches, self._described(sql, [query.fetches[0].table], values)
             picked = tables[fetch.name].select(list(query.direct)).rename_columns(described.names)
-            typed = picked.cast(pa.schema(list(zip(described.names, described.arrow, strict=True))))
+            typed = _cast(picked, pa.schema(list(zip(described.names, described.arrow, strict=True))))
             return Result(lambda: typed)
         table = self._local.run(query.final_sql, tables, bound.final_parameters)
         if any(fetch.name in name for fetch in query.fetches for name in table.column_names):
@@ -74,8 +74,9 @@ class Runner:
             matching_rows(self._session.execute(number, scans, access.bounds), schema, fetch.columns)
             for scans in _pieces(access, row_bytes)
         ]
-        wanted = pa.schema([arrow_schema(schema).field(place) for place in fetch.columns])
-        return pa.concat_tables([part.cast(wanted) for part in parts]) if parts else wanted.empty_table()
+        whole = arrow_schema(schema)
+        wanted = pa.schema([whole.field(place) for place in fetch.columns])
+        return pa.concat_tables([_cast(part, wanted) for part in parts]) if parts else wanted.empty_table()
 
     # --- aggregates --------------------------------------------------------------------------------
 
@@ -129,6 +130,10 @@ class Runner:
         _bounded(self._numbers)
         self._numbers[id(plan)] = plan, number
         return number
+
+
+def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    return table if table.schema.equals(schema) else table.cast(schema)
 
 
 def _bounded(known: dict[Any, Any]) -> None:
