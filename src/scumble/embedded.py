@@ -63,6 +63,7 @@ def open(  # noqa: A001  as in scumble.open(path)
     key: str | PathLike[str] | None = None,
     passphrase: Passphrase = None,
     accept_restored: bool = False,
+    owner: str | None = None,
 ) -> Database:
     """Open the database in a folder with its key file: the one beside it, or SCUMBLE_KEY, or as given.
 
@@ -76,7 +77,7 @@ def open(  # noqa: A001  as in scumble.open(path)
     except BaseException:
         store.close()
         raise
-    database = Database(Provider(store, TrustedEnclave), opener, keys, accept_restored=accept_restored)
+    database = Database(Provider(store, TrustedEnclave), opener, keys, accept_restored=accept_restored, owner=owner)
     if opener.next_root is not None:
         with suppress(Busy, FileError):  # a rekey under way is not one that was cut short; and who may not write, reads
             database.settle_key(passphrase)

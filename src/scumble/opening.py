@@ -58,12 +58,14 @@ def open(  # noqa: A001  as in scumble.open(target)
     key: str | PathLike[str] | None = None,
     passphrase: Passphrase = None,
     accept_restored: bool = False,
+    owner: str | None = None,
     **connecting: Any,
 ) -> Database:
     """Open the database in a folder, or at scumble://HOST:PORT/NAME, with its key file.
 
     The key file is as given, or SCUMBLE_KEY, or NAME.key beside the folder. At a service `connecting` are fields of
-    `Connecting`: `measurement`, `insecure_simulated_enclave`, `timeout_seconds`, `connect_seconds`.
+    `Connecting`: `measurement`, `insecure_simulated_enclave`, `timeout_seconds`, `connect_seconds`. An analyst may name
+    the `owner` that it expects, by the public key that `scumble grants` prints; else the first one is remembered.
 
     After a restore of the folder from a backup, `accept_restored` takes the version that is there for the newest from
     now on, although a later one was seen. A provider who puts back an old version looks just the same: be sure who did.
@@ -76,10 +78,11 @@ def open(  # noqa: A001  as in scumble.open(target)
             key=key,
             passphrase=passphrase,
             accept_restored=accept_restored,
+            owner=owner,
             connecting=opening.Connecting(**connecting),
         )
     _refuse(connecting)
-    return embedded.open(target, key=key, passphrase=passphrase, accept_restored=accept_restored)
+    return embedded.open(target, key=key, passphrase=passphrase, accept_restored=accept_restored, owner=owner)
 
 
 def connect(

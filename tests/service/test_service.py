@@ -11,7 +11,8 @@ import pytest
 
 import scumble
 from scumble.cli import main
-from scumble.errors import AttestationRefused, InvalidParameter, KeyRefused, NotFound, Unavailable
+from scumble.errors import AttestationRefused, InvalidParameter, KeyRefused, NotFound, Refused, Unavailable
+from scumble.owner.identity import create_identity
 from serving import SIMULATED, Serving
 
 ROWS = 5000
@@ -115,3 +116,23 @@ def test_a_simulated_enclave_is_refused_unless_asked_for(service: Serving, tmp_p
     service.create("strict", tmp_path).close()
     with pytest.raises(AttestationRefused, match="simulated"):
         scumble.open(service.url("strict"), key=tmp_path / "strict.key")
+
+
+def test_an_analyst_may_say_whose_database_it_has_to_be(
+    service: Serving, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alice, mallory = (create_identity(tmp_path / f"{name}.key", None) for name in ("alice", "mallory"))
+    with service.create("whose", tmp_path) as database:
+        database.load("t", VISITS, **OPTIONS)
+        database.grant("alice", alice.text, ["t"])
+        owner = database.owner
+    given: dict[str, Any] = {"key": tmp_path / "alice.key", **SIMULATED}
+    with pytest.raises(Refused):
+        scumble.open(service.url("whose"), owner=mallory.text, **given)
+    with scumble.open(service.url("whose"), owner=owner, **given) as opened:
+        assert opened.sql(QUERIES[0]).fetchall() == right(QUERIES[0])
+    words = ["query", service.url("whose"), QUERIES[0], "--key", str(tmp_path / "alice.key")]
+    assert main([*words, "--insecure-simulated-enclave", "--owner", owner]) == 0
+    assert main([*words, "--insecure-simulated-enclave", "--owner", mallory.text]) == 2
+    assert main([*words, "--insecure-simulated-enclave", "--owner", "nonsense"]) == 2
+    assert "public key" in capsys.readouterr().err

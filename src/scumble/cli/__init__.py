@@ -62,9 +62,11 @@ _LOCAL: set[Callable[..., None]] = {
     attack,
     audit,
 }
+_SHARED: set[Callable[..., None]] = {load, query, explain, shell, tables, check}  # with analysts
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
-        app.command(rich_help_panel=_panel)(_command if _command in _LOCAL else reaching(_command))
+        _shown = _command if _command in _LOCAL else reaching(_command, analysts=_command in _SHARED)
+        app.command(rich_help_panel=_panel)(_shown)
 app.add_typer(ledger.app, name="ledger", rich_help_panel="Its privacy")
 app.add_typer(index.app, name="index", rich_help_panel="The index by itself")
 

@@ -84,11 +84,13 @@ def open_at(
     key: str | os.PathLike[str] | None = None,
     passphrase: Passphrase = None,
     accept_restored: bool = False,
+    owner: str | None = None,
     connecting: Connecting | None = None,
 ) -> Database:
     """Open a database at a service, as its owner or as an analyst.
 
-    The key file is as given, or SCUMBLE_KEY, or NAME.key in this folder.
+    The key file is as given, or SCUMBLE_KEY, or NAME.key in this folder. An analyst may name the public key of the
+    owner that it expects; without it the first one that it meets is remembered.
     """
     keys = key_path(url, key)
     service, trust = _service(Address.parse(url), keys, connecting or Connecting())
@@ -96,7 +98,7 @@ def open_at(
         database = service.describe()
         opener = open_any(keys, database, passphrase)
         trust.expect(database)
-        opened = Database(service, opener, keys, accept_restored=accept_restored)
+        opened = Database(service, opener, keys, accept_restored=accept_restored, owner=owner)
     if opener.next_root is not None:
         with suppress(Busy, FileError):  # a rekey that is under way elsewhere is not one that was cut short
             opened.settle_key(passphrase)
