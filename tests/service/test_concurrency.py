@@ -182,5 +182,5 @@ def test_many_idle_and_some_active_clients_get_their_answers(service: Serving, k
 
 @pytest.mark.slow
 def test_two_hundred_idle_and_thirty_two_active_clients_leave_memory_flat(service: Serving, keys: Path) -> None:
-    before, after = crowd(service, keys, idle=200, active=32, seconds=60)
+    before, after = crowd(service, keys, idle=200, active=32, seconds=30)
     assert after - before < 0.1 * before + 16

@@ -232,7 +232,7 @@ def test_whatever_is_done_on_the_way_no_answer_is_wrong(service: Serving, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10, 16))
+@pytest.mark.parametrize("seed", range(10, 13))
 def test_however_long_it_is_done_no_answer_is_wrong(service: Serving, tmp_path: Path, seed: int) -> None:
-    model, _ = _meddled(service, tmp_path, seed, seconds=90, steps=2000)
+    model, _ = _meddled(service, tmp_path, seed, seconds=45, steps=2000)
     assert model.right > 100
