@@ -91,7 +91,7 @@ def test_every_answer_is_as_described(case: Case, front: Fronting) -> None:
 
 @pytest.mark.slow
 @surface.parametrize()
-@settings(max_examples=400, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 def test_every_one_of_many_answers_is_as_described(case: Case, front: Fronting) -> None:
     described(case, front)
 
