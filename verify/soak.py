@@ -227,15 +227,22 @@ def _do(db: Database, task: str, arguments: list[Any]) -> Any:  # noqa: PLR0911 
             return db.check()
         case "ask":
             table, kind, low, high = arguments
-            try:
-                return _comparable(db.sql(QUERIES[kind].format(table), [low, high]).fetchall())
-            except BadQuery:
-                if table in [there.name for there in db.tables]:
-                    raise
-                return None
+            return _asked(db, table, QUERIES[kind].format(table), [low, high])
         case "files":
             return db.version, {run.id for table in db.tables for run in table.runs}
     return None
+
+
+def _asked(db: Database, table: str, query: str, bounds: list[int], tries: int = 5) -> Any:
+    """An answer; None if there is no such table. It may be dropped, or made, between the question and a look."""
+    try:
+        return _comparable(db.sql(query, bounds).fetchall())
+    except BadQuery:
+        if table not in [there.name for there in db.tables]:
+            return None
+        if not tries:
+            raise
+        return _asked(db, table, query, bounds, tries - 1)
 
 
 def _load(db: Database, table: str, batch: Batch) -> None:

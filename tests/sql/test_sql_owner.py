@@ -26,6 +26,7 @@ QUERIES = [
     "SELECT id FROM t FULL JOIN u USING (id) WHERE id < 7 AND u.n > 50 ORDER BY ALL",
     "SELECT a.id FROM t a ASOF JOIN u b ON a.id = b.m AND a.day >= b.day WHERE a.n < 50 ORDER BY ALL",
     "SELECT x.k FROM (SELECT id AS k, n FROM t WHERE n < 5) x WHERE x.n > 2 ORDER BY 1",
+    "WITH a AS (SELECT id FROM t WHERE n > 90) SELECT 3",
     "WITH a AS (SELECT id, n FROM t WHERE n > 90), b AS (SELECT * FROM a WHERE id > 20) SELECT * FROM b ORDER BY ALL",
     "WITH t AS (SELECT id + 1000 AS id FROM t WHERE id < 3) SELECT id FROM t ORDER BY id",
     "WITH RECURSIVE r(k) AS (SELECT min(id) FROM t UNION ALL SELECT k + 1 FROM r WHERE k < 4) SELECT * FROM r, u "

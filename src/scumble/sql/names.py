@@ -142,9 +142,10 @@ def only_table(parsed: Parsed, scopes: list[Scope]) -> tuple[exp.Select, Scope, 
     if not isinstance(select, exp.Select) or len(scopes) != 1 or len(scopes[0].occurrences) != 1:
         return None
     occurrence = scopes[0].occurrences[0]
-    node = occurrence.node
+    node, source = occurrence.node, select.args.get("from_")
     if (
-        select.args["from_"].this is not node
+        source is None  # the table is in a WITH that nobody reads
+        or source.this is not node
         or occurrence.renamed
         or node.args.get("joins")
         or node.args.get("laterals")
