@@ -26,7 +26,7 @@ CHECKS = {
     "obliviousness": 180,
     "python_side": 180,
     "timing": 60,
-    "audit": 120,
+    "audit": 150,
     "attacks": 120,
     "fuzz": 100,
     "sanitizers": 20,
