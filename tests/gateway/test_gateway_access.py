@@ -41,6 +41,13 @@ def test_a_wrong_token_is_refused(gateway: Gateway, token: str) -> None:
         asked.execute("SELECT 1")
 
 
+@pytest.mark.parametrize("shown", ["Bearer wörter", "Bearer \udcff", "Basic ü", "Basic w7w6w7w", "Bearer", "", "ü"])
+def test_what_is_no_ascii_is_nobodys_token(shown: str) -> None:
+    """Drivers refuse to send such a header; whoever has none of them may."""
+    assert client_of(shown, {"alice": hash_of(ALICE)}) is None
+    assert client_of(f"Bearer {ALICE}", {"alice": hash_of(ALICE)}) == ("alice", ALICE)
+
+
 def test_no_token_is_refused_at_every_call(gateway: Gateway) -> None:
     with Bare(gateway, None) as bare:
         calls: list[Any] = [

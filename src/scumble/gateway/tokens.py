@@ -24,7 +24,7 @@ def new_token() -> str:
 
 def hash_of(token: str) -> str:
     """What the configuration has of a token."""
-    return PREFIX + sha256(token.encode()).hexdigest()
+    return PREFIX + sha256(token.encode(errors="surrogatepass")).hexdigest()
 
 
 def client_of(authorization: str, hashes: Mapping[str, str]) -> tuple[str, str] | None:
