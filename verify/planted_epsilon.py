@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.audit.tap import replaced
+from scumble.index.comparators import training
 from scumble.index.comparators.dp_bplus_tree import RoutingTree
 from scumble.privacy import coverage, noise
 from scumble.privacy.tree import BinaryTree, WideTree
 
-__all__ = ["DEFECTS", "Defect", "a_level_short", "exact_bounds", "half_the_noise", "noise_reused"]
+__all__ = ["DEFECTS", "EPSILONS", "Defect", "a_level_short", "exact_bounds", "half_the_noise", "noise_reused"]
 
 IntArray = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -21,13 +22,16 @@ Words = NDArray[np.uint64]
 
 @contextmanager
 def half_the_noise() -> Iterator[None]:
-    """Every scale is halved on its way to the sampler."""
-    sampler = noise._add_from_stream
+    """Every scale is halved on its way to a sampler."""
+    sampler, gaussian = noise._add_from_stream, noise.discrete_gaussian
 
     def halved(values: IntArray, scale: Fraction, words: Any) -> None:
         sampler(values, scale / 2, words)
 
-    with replaced(noise, "_add_from_stream", halved):
+    with (
+        replaced(noise, "_add_from_stream", halved),
+        replaced(training, "discrete_gaussian", lambda variance, count: gaussian(variance / 4, count)),
+    ):
         yield
 
 
@@ -82,7 +86,7 @@ def exact_bounds() -> Iterator[None]:
         yield
 
 
-HALVED = ("paper-tree", "wide-tree", "adaptive-tree", "dp-plr", "crypt-epsilon", "special", "slack")
+HALVED = ("paper-tree", "wide-tree", "adaptive-tree", "dp-plr", "crypt-epsilon", "special", "slack", "fmi", "dp-rmi")
 Defect = Callable[[], AbstractContextManager[None]]
 DEFECTS: dict[str, tuple[Defect, tuple[str, ...]]] = {
     "half the noise": (half_the_noise, HALVED),
@@ -92,3 +96,6 @@ DEFECTS: dict[str, tuple[Defect, tuple[str, ...]]] = {
     "capacity without noise": (exact_bounds, ("capacity", "database")),
 }
 """Each defect, and the mechanisms in which an audit has to notice it."""
+
+EPSILONS = {"fmi": Fraction(4), "dp-rmi": Fraction(4)}
+"""Where a defect shows soonest, if not at epsilon 1: Gaussian noise for a small epsilon takes many runs to measure."""

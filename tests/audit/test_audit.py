@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import cast
 
 import pytest
-from verify.planted_epsilon import DEFECTS
+from verify.planted_epsilon import DEFECTS, EPSILONS
 
 from scumble.audit import NAMES, Finding, Subject, audit, subject
 from scumble.audit.mechanisms import paper_tree, wide
@@ -43,7 +43,7 @@ def test_no_claim_is_refuted(name: str) -> None:
 def test_planted_defects_are_caught(defect: str, name: str) -> None:
     runs = {"database": 100, "adaptive-tree": 6000}.get(name, PLANTED_RUNS.get(defect, 2500))
     with DEFECTS[defect][0]():
-        finding = audit(subject(name, ONE), runs=runs)
+        finding = audit(subject(name, EPSILONS.get(name, ONE)), runs=runs)
     assert finding.refuted
 
 

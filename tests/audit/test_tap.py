@@ -2,13 +2,15 @@
 
 from fractions import Fraction
 from math import exp, inf
+from typing import cast
 
 import mpmath
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from scumble.audit.mechanisms import neighbours
+from scumble.audit.mechanisms import ERROR_SHARE, neighbours, subject
+from scumble.audit.subject import GRADIENTS, LIKELIHOOD
 from scumble.audit.tap import BoundLaw, GaussianLaw, LaplaceLaw, Tap
 from scumble.index.histogram import Histogram
 from scumble.privacy import noise
@@ -16,8 +18,10 @@ from scumble.privacy.coverage import lossless_delta, shift
 from scumble.privacy.release import release_adaptive_curve, release_curve
 from scumble.privacy.tree import binary_tree
 
+IntArray = NDArray[np.int64]
 
-def value(*numbers: int) -> NDArray[np.int64]:
+
+def value(*numbers: int) -> IntArray:
     return np.array(numbers, dtype=np.int64)
 
 
@@ -54,7 +58,7 @@ def test_ratios_are_those_of_the_released_nodes() -> None:
     tree, tables = binary_tree(2, Fraction(1)), neighbours(2)
     with Tap().installed() as tap:
         for which in (0, 1) * 50:
-            ratio, curve = tap.ratio(lambda counts: release_curve(Histogram(counts), tree), tables, which)
+            ratio, _, curve = tap.told(lambda counts: release_curve(Histogram(counts), tree), tables, which)
             rows = curve.rows  # type: ignore[attr-defined]
             distance = [sum(abs(rows[x] - np.cumsum(table)[x]) for x in (0, 1)) for table in tables]
             assert ratio == pytest.approx((distance[0] - distance[1]) / 2)
@@ -65,15 +69,48 @@ def test_ratios_never_exceed_epsilon() -> None:
     tables = neighbours(2**17, rows=3)
     with Tap().installed() as tap:
         for which in (0, 1, 0, 1):
-            ratio, _ = tap.ratio(lambda counts: release_adaptive_curve(Histogram(counts), Fraction(1)), tables, which)
+            ratio, _, _ = tap.told(lambda counts: release_adaptive_curve(Histogram(counts), Fraction(1)), tables, which)
             assert abs(ratio) <= 1 + 1e-9
+
+
+def test_gaussian_releases_are_told_apart() -> None:
+    """An index with gradients and a slack: the gradients' part, and the slack's, which is at most its epsilon."""
+    build, tables = subject("fmi", Fraction(4)), neighbours(1)
+    with build.opened() as observe:
+        for which in (0, 1) * 10:
+            observation = observe(which)
+            whole, gradients = (cast(float, observation[name]) for name in (LIKELIHOOD, GRADIENTS))
+            assert abs(whole - gradients) <= 4 * ERROR_SHARE + 1e-9
+    with Tap().installed() as tap:
+        told = tap.told(lambda counts: release_curve(Histogram(counts), binary_tree(1, Fraction(1))), tables, 0)
+        assert told.gaussian == 0 != told.ratio
+
+
+def test_a_build_may_be_repeated_in_part() -> None:
+    """What has nothing to do with noise need not be done on the other table; and more noise would be noticed."""
+    tree, done = binary_tree(1, Fraction(1)), list[int]()
+
+    def build(counts: IntArray) -> object:
+        done.append(len(done))
+        return release(counts)
+
+    def release(counts: IntArray) -> object:
+        return release_curve(Histogram(counts), tree)
+
+    with Tap().installed() as tap:
+        for which in (0, 1):
+            assert abs(tap.told(build, neighbours(1), which, release).ratio) <= 1 + 1e-9
+            assert tap.told(build, neighbours(1), which, lambda counts: (release(counts), release(counts))).ratio == (
+                1000 if which else -1000
+            )
+    assert len(done) == 4
 
 
 def test_a_release_of_another_shape_gives_the_table_away() -> None:
     """Planted: one node for each row."""
     with Tap().installed() as tap:
         for which in (0, 1):
-            ratio, _ = tap.ratio(
+            ratio, _, _ = tap.told(
                 lambda counts: noise.discrete_laplace(Fraction(1), int(counts.sum())), neighbours(1), which
             )
             assert ratio == (1000 if which else -1000)

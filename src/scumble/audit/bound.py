@@ -5,6 +5,9 @@ event; so an event that is frequent with one table and rare with the other prove
 log((P1 - delta) / P0). The event is chosen on a fifth of the runs. The others, which had no part in the choice, then
 count it once, and exact binomial limits (Clopper and Pearson) for both counts make the bound: it is wrong with a
 probability of at most `doubt`, whatever the mechanism and the score are.
+
+What Gaussian noise loses at a usual delta lies in events too rare to be counted. If noise is known to be Gaussian, how
+well an ordinary event tells the tables apart says how large it is, and so what it loses there (Nasr et al. 2023).
 """
 
 from collections import Counter
@@ -15,7 +18,19 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Bound", "Features", "bound_of_features", "bound_of_scores", "epsilon_above", "limits"]
+from scumble.privacy.accounting import gaussian_epsilon
+
+__all__ = [
+    "Bound",
+    "Features",
+    "GaussianScore",
+    "bound_of_features",
+    "bound_of_gaussian_scores",
+    "bound_of_scores",
+    "epsilon_above",
+    "limits",
+    "separation_above",
+]
 
 CANDIDATES = 400  # thresholds that are tried
 CHOOSING_DOUBT = 1e-4  # so strict that luck hardly wins, and not so strict that twenty runs could choose nothing
@@ -23,6 +38,10 @@ CHOOSING = 5  # one run in so many helps to choose the event, and has no part in
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Features = tuple[Hashable, ...]
+
+
+class GaussianScore(float):
+    """A score that is the likelihood ratio of Gaussian releases alone."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +84,14 @@ def _epsilons(often: IntArray, rarely: IntArray, runs: int, delta: float, doubt:
     return np.log(np.maximum(np.maximum(event, opposite), 1.0))
 
 
+def separation_above(often: int, rarely: int, runs: int, doubt: float) -> float:
+    """The least distance of two normal distributions, in deviations, if an event came `often` of one in `runs`."""
+    from scipy.special import ndtri
+
+    (low, _), (_, high) = limits(often, runs, doubt / 2), limits(rarely, runs, doubt / 2)
+    return max(float(ndtri(low) - ndtri(high)), 0.0)
+
+
 def bound_of_scores(without: Sequence[float], with_row: Sequence[float], delta: float, doubt: float) -> Bound:
     """The bound from any scores by which the tables may be told apart.
 
@@ -77,6 +104,19 @@ def bound_of_scores(without: Sequence[float], with_row: Sequence[float], delta: 
     counts = [int((scores[first:runs] >= threshold).sum()) for scores in (zero, one)]
     epsilon = epsilon_above(counts[larger], counts[1 - larger], runs - first, delta, doubt)
     return Bound(epsilon, doubt, runs - first, counts[larger], counts[1 - larger], f"score >= {threshold:.6g}")
+
+
+def bound_of_gaussian_scores(without: Sequence[float], with_row: Sequence[float], delta: float, doubt: float) -> Bound:
+    """The same from a likelihood ratio of Gaussian releases: no event tells N(0, 1) from N(mu, 1) better than its sign.
+
+    So the counts bound mu, and mu has an exact epsilon at every delta. Nothing follows for noise of another kind, and
+    there is no event to be chosen.
+    """
+    runs = min(len(without), len(with_row))
+    rarely, often = (sum(score >= 0 for score in scores[:runs]) for scores in (without, with_row))
+    separation = separation_above(often, rarely, runs, doubt)
+    epsilon = gaussian_epsilon(separation, delta) if separation > 0 else 0.0
+    return Bound(epsilon, doubt, runs, often, rarely, f"score >= 0: mu is at least {separation:.4g}")
 
 
 def _choose(zero: FloatArray, one: FloatArray, delta: float) -> tuple[float, int]:
@@ -112,10 +152,16 @@ Weights = list[dict[Hashable, float]]
 
 
 def _learn(without: Sequence[Features], with_row: Sequence[Features]) -> Weights:
+    """The weight of each value of each feature; of features that say the same in every run, the first has it all."""
     weights: Weights = []
+    known = set[tuple[int, ...]]()
     for values in zip(zip(*without, strict=True), zip(*with_row, strict=True), strict=True):
+        numbers = dict[Hashable, int]()
+        pattern = tuple(numbers.setdefault(value, len(numbers)) for side in values for value in side)
         zero, one = Counter(values[0]), Counter(values[1])
-        weights.append({value: log((one[value] + 1) / (zero[value] + 1)) for value in zero | one})
+        said = pattern in known
+        weights.append({} if said else {value: log((one[value] + 1) / (zero[value] + 1)) for value in zero | one})
+        known.add(pattern)
     return weights
 
 

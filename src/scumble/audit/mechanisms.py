@@ -41,7 +41,8 @@ __all__ = ["NAMES", "chosen", "subject"]
 
 ROWS = 50
 BETA = Fraction(1, 1000)  # so large that what is cut off happens now and then
-GAUSSIAN_DELTA = Fraction(1, 20)  # what Gaussian noise loses at a usual delta takes millions of runs to see
+GAUSSIAN_DELTA = Fraction(1, 10**6)
+ERROR_SHARE = Fraction(1, 50)  # of epsilon, so that nearly all of it is the gradients': slack has an audit of its own
 PAGE_ROWS = 16
 IntArray = NDArray[np.int64]
 
@@ -127,12 +128,23 @@ def _index(
     delta: Fraction = Fraction(0),
     capacity: int | None = None,
     fixed: bool = False,
+    gaussian: bool = False,
     setting: Callable[[], AbstractContextManager[None]] | None = None,
 ) -> Subject:
     build = _fitted(index, epsilon, size, delta, capacity)
     keys = "a single key" if size == 1 else f"{size} keys"
+    about = f"{index!r}".split("(")[0] + f", {keys}"
     return tapped(
-        name, f"{index!r}".split("(")[0] + f", {keys}", epsilon, neighbours(size), build, features, delta=delta
+        name,
+        about,
+        epsilon,
+        neighbours(size),
+        build,
+        features,
+        delta=delta,
+        fixed=fixed,
+        gaussian=gaussian,
+        setting=setting,
     )
 
 
@@ -195,12 +207,13 @@ def dp_bplus_tree(epsilon: Fraction) -> Subject:
 
 def fmi(epsilon: Fraction) -> Subject:
     """One step of training of one expert."""
-    return _trained("fmi", FMIIndex(experts=1, steps=1, sensitivity="row"), epsilon)
+    return _trained("fmi", FMIIndex(experts=1, steps=1, error_share=ERROR_SHARE, sensitivity="row"), epsilon)
 
 
 def dp_rmi(epsilon: Fraction) -> Subject:
     """One step of training of one line in one stage."""
-    return _trained("dp-rmi", DPRMIIndex(models=1, stages=1, steps=1, sensitivity="row"), epsilon)
+    index = DPRMIIndex(models=1, stages=1, steps=1, error_share=ERROR_SHARE, sensitivity="row")
+    return _trained("dp-rmi", index, epsilon)
 
 
 def _trained(name: str, index: Any, epsilon: Fraction) -> Subject:
@@ -213,7 +226,16 @@ def _trained(name: str, index: Any, epsilon: Fraction) -> Subject:
         with replaced(trained.Parts, "spent", lambda *given: Fraction(0)):  # slow, and for a history nobody keeps
             yield
 
-    return _index(name, index, epsilon, features, delta=GAUSSIAN_DELTA, capacity=4 * ROWS, setting=without_history)
+    return _index(
+        name,
+        index,
+        epsilon,
+        features,
+        delta=GAUSSIAN_DELTA,
+        capacity=4 * ROWS,
+        gaussian=True,
+        setting=without_history,
+    )
 
 
 # --- single numbers --------------------------------------------------------------------------------

@@ -9,7 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from scumble.audit.bound import Bound, bound_of_features, bound_of_scores
+from scumble.audit.bound import (
+    Bound,
+    GaussianScore,
+    bound_of_features,
+    bound_of_gaussian_scores,
+    bound_of_scores,
+)
 from scumble.audit.subject import Observation, Observe, Subject
 
 __all__ = ["DOUBT", "Finding", "audit"]
@@ -112,5 +118,8 @@ def _duration(observe: Observe) -> float:
 
 def _bound(name: str, seen: tuple[list[Observation], list[Observation]], delta: float, doubt: float) -> Bound:
     sides: Any = [[observation[name] for observation in side] for side in seen]
-    learned = isinstance(sides[0][0], tuple)
-    return (bound_of_features if learned else bound_of_scores)(sides[0], sides[1], delta, doubt)
+    if isinstance(sides[0][0], tuple):
+        return bound_of_features(sides[0], sides[1], delta, doubt)
+    if isinstance(sides[0][0], GaussianScore):
+        return bound_of_gaussian_scores(sides[0], sides[1], delta, doubt)
+    return bound_of_scores(sides[0], sides[1], delta, doubt)

@@ -12,12 +12,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.audit.bound import Features
+from scumble.audit.bound import Features, GaussianScore
 from scumble.audit.tap import Build, Tap
 
-__all__ = ["INDEX", "LIKELIHOOD", "Observation", "Observe", "Subject", "tapped", "watched"]
+__all__ = ["GRADIENTS", "INDEX", "LIKELIHOOD", "Observation", "Observe", "Subject", "tapped", "watched"]
 
 LIKELIHOOD = "likelihood of the noisy values"
+GRADIENTS = "likelihood of the gradients"
 INDEX = "the index alone"
 IntArray = NDArray[np.int64]
 Observation = Mapping[str, float | Features]
@@ -45,13 +46,18 @@ def tapped(
     build: Build,
     features: Callable[[object], Features] | None = None,
     *,
+    seen: str = INDEX,
     delta: Fraction = Fraction(0),
     fixed: bool = False,
+    gaussian: bool = False,
     setting: Callable[[], AbstractContextManager[None]] | None = None,
+    again: Build | None = None,
+    least_runs: int = 1000,
 ) -> Subject:
     """A mechanism whose noisy values are listened to; and, given `features`, also judged by its output alone.
 
-    `fixed` says that no release depends on an earlier one.
+    `seen` names what the features are of, `fixed` says that no release depends on an earlier one, `gaussian` that some
+    are gradients with Gaussian noise, and `again` is what to do instead of the build to learn how likely a release is.
     """
 
     @contextmanager
@@ -59,12 +65,17 @@ def tapped(
         with Tap(fixed=fixed).installed() as tap, setting() if setting else _nothing():
 
             def observe(which: int) -> Observation:
-                ratio, output = tap.ratio(build, tables, which)
-                return {LIKELIHOOD: ratio} if features is None else {LIKELIHOOD: ratio, INDEX: features(output)}
+                told = tap.told(build, tables, which, again)
+                observation: dict[str, float | Features] = {LIKELIHOOD: told.ratio}
+                if gaussian:
+                    observation[GRADIENTS] = GaussianScore(told.gaussian)
+                if features is not None:
+                    observation[seen] = features(told.output)
+                return observation
 
             yield observe
 
-    return Subject(name, about, epsilon, delta, opened)
+    return Subject(name, about, epsilon, delta, opened, least_runs)
 
 
 def watched(

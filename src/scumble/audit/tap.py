@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import exp, inf, log1p
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from scumble.owner import loading
 from scumble.privacy import noise
 from scumble.privacy.coverage import shift
 
-__all__ = ["BoundLaw", "GaussianLaw", "LaplaceLaw", "Reading", "Tap", "replaced"]
+__all__ = ["BoundLaw", "GaussianLaw", "LaplaceLaw", "Reading", "Tap", "Told", "replaced"]
 
 CERTAIN = 1000.0  # a log-likelihood ratio where one of the tables cannot have led to the output at all
 IntArray = NDArray[np.int64]
@@ -102,6 +102,17 @@ class Reading:
     released: IntArray
 
 
+class Told(NamedTuple):
+    """What a build told: log P(released | second table) - log P(released | first); Gaussian releases alone; its output.
+
+    The tables are made up, so none of it is secret.
+    """
+
+    ratio: float
+    gaussian: float
+    output: object
+
+
 class Tap:
     """Listens to every release while it is installed. One at a time, and in one thread.
 
@@ -126,18 +137,22 @@ class Tap:
                 enter(replaced(module, "release_bound", self._listening(module.release_bound)))
             yield self
 
-    def ratio(self, build: Build, tables: tuple[IntArray, IntArray], which: int) -> tuple[float, object]:
-        """Run a build on one of two tables: log P(output | second) - log P(output | first), and the output."""
+    def told(self, build: Build, tables: tuple[IntArray, IntArray], which: int, again: Build | None = None) -> Told:
+        """Run a build on one of two tables, and on the other as if the same had been released.
+
+        `again` is what runs on the other, if not everything that the build does has to do with noise.
+        """
         here, output = self._run(build, tables[which], None)
-        there = self._replayed(build, tables[1 - which], which, here)
+        there = self._replayed(again or build, tables[1 - which], which, here)
         sign = 1 if which else -1
         if len(here) != len(there):
-            return sign * CERTAIN, output
-        total = sum(
-            reading.law.log_chance(reading.secret, reading.released) - law.log_chance(secret, reading.released)
-            for reading, (law, secret) in zip(here, there, strict=True)
-        )
-        return sign * min(max(total, -CERTAIN), CERTAIN), output
+            return Told(sign * CERTAIN, sign * CERTAIN, output)
+        parts = [
+            (reading.law, _difference(reading, law, secret)) for reading, (law, secret) in zip(here, there, strict=True)
+        ]
+        whole = sum(part for _, part in parts)
+        gaussian = sum(part for law, part in parts if isinstance(law, GaussianLaw))
+        return Told(sign * _within(whole), sign * _within(gaussian), output)
 
     def _replayed(self, build: Build, table: IntArray, which: int, here: list[Reading]) -> list[tuple[Law, IntArray]]:
         """The laws and true values with the other table. If they are fixed, one replay is enough."""
@@ -205,6 +220,14 @@ class Tap:
             return np.rint(noisy / unit).astype(np.int64)
 
         return self._take(law, gradient.total, draw).astype(np.float64) * unit
+
+
+def _difference(reading: Reading, law: Law, secret: IntArray) -> float:
+    return reading.law.log_chance(reading.secret, reading.released) - law.log_chance(secret, reading.released)
+
+
+def _within(ratio: float) -> float:
+    return min(max(ratio, -CERTAIN), CERTAIN)
 
 
 class _Impossible:

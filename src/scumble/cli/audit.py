@@ -28,7 +28,12 @@ def audit(
     mechanism: Annotated[
         str, typer.Option(metavar="NAME", help="One mechanism, as the first column names it, or `all`.")
     ] = "all",
-    epsilon: Annotated[str, typer.Option(metavar="NUMBER", help="The privacy loss that each may claim.")] = "1",
+    epsilon: Annotated[
+        str,
+        typer.Option(
+            metavar="NUMBER", help="The privacy loss that each may claim. The larger, the fewer runs show much of it."
+        ),
+    ] = "1",
     runs: Annotated[
         int | None,
         typer.Option(metavar="N", min=10, help="How often to run each on either table, whatever time it takes."),

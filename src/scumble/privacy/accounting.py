@@ -13,7 +13,7 @@ from typing import Any
 
 from scumble.errors import InvalidParameter, ScumbleError
 
-__all__ = ["epsilon_spent", "noise_multiplier"]
+__all__ = ["epsilon_spent", "gaussian_epsilon", "noise_multiplier"]
 
 GRID = 2**20  # multipliers are whole numbers of 2^-20
 MOST_MULTIPLIER = 2.0**40
@@ -58,6 +58,14 @@ def epsilon_spent(multiplier: Fraction, steps: int, delta: Fraction) -> Fraction
     if value == inf:
         raise InvalidParameter("so little noise gives no privacy at all", hint="take a larger multiplier")
     return Fraction(value)
+
+
+def gaussian_epsilon(separation: float, delta: float) -> float:
+    """The epsilon that one Gaussian release has at this delta, exactly: what an audit compares with, not what is spent.
+
+    `separation` is the sensitivity over the deviation of the noise.
+    """
+    return float(dp_accounting().get_epsilon_gaussian(1 / separation, delta))
 
 
 def _check(delta: Fraction, steps: int) -> None:
