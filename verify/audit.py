@@ -27,7 +27,7 @@ RUNS = 3000  # at least, of any other: what has to be shown is shown by so many,
 SHOWN, DATABASE_SHOWN = 0.5, 0.3  # of the claim
 OWN_TIME = 0.7  # of all: the rest is for the planted defects
 # A database takes as long as a hundred builds, and its defect shows at once; a scout's shows late.
-PLANTED_RUNS = {"database": 100, "adaptive-tree": 6000}
+PLANTED_RUNS = {"database": 100, "adaptive-tree": 6000, "fmi": 1200, "dp-rmi": 1200}
 DEFECT_RUNS = 2500  # at which a doubled epsilon shows as 1.5 at least
 
 
