@@ -440,7 +440,7 @@ def _catalog(home: Path) -> Ready:
     """Any JSON in a manifest that the right key sealed: through the enclave, and to the owner."""
     with _make_database(home) as db:
         assert isinstance(db.service, Provider)
-        store, key = db.service.store, db._key
+        store, key = db.service.store, db._at.key
     data_key, signer = key_file.data_key(key.root, key.database), key_file.signing_key(key.root, key.database)
     keys = DataKeys(data_key, key.database)
     public, sealed = unpack(store.head())
@@ -463,13 +463,13 @@ def _wire(home: Path) -> Ready:
     """Requests that an owner's key vouches for, whatever they hold: `SEPARATOR` stands between two of them."""
     with _make_database(home) as db:
         assert isinstance(db.service, Provider)
-        store, key, table = db.service.store, db._key, db.table("t")
+        store, key, table = db.service.store, db._at.key, db.table("t")
         queries = [
             "SELECT count(*), sum(k), min(name), stddev(share) FROM t WHERE k < 20 GROUP BY colour",
             "SELECT sum(k * (k + 2)) FROM t WHERE k < 5 OR name = 'ash'",
             "SELECT * FROM t WHERE k BETWEEN 3 AND 9 AND colour IS NOT NULL",
         ]
-        accesses = [prepare(sql, db._catalog).bind().accesses[0] for sql in queries]
+        accesses = [prepare(sql, db._at.catalog).bind().accesses[0] for sql in queries]
     data_key, signer = key_file.data_key(key.root, key.database), key_file.signing_key(key.root, key.database)
 
     def run(data: bytes) -> None:
@@ -600,7 +600,7 @@ def _text_target(read: Callable[[str], object], seeds: Sequence[str], *more: str
 def _sql(home: Path) -> Ready:
     """SQL against a fixed catalog: prepared, bound to parameters of every kind, explained."""
     with _make_database(home) as db:
-        catalog = db._catalog
+        catalog = db._at.catalog
     local = LocalSQL()
 
     def read(text: str) -> None:

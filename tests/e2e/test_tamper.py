@@ -191,7 +191,7 @@ def test_every_byte_of_every_page_flipped(home: Path) -> None:
                             page = {"run": run.id, "column": column, "first_page": byte // slot, "pages": 1}
                             _flip(file.fileno(), at + byte)
                             with pytest.raises(Tampered):
-                                db._session.task("check", **page)
+                                db._at.session.task("check", **page)
                             _flip(file.fileno(), at + byte)
                         at += slot * run.pages
         assert db.check() > 0

@@ -126,7 +126,7 @@ def test_a_reader_cannot_load_and_cannot_hold_the_database(both: Both) -> None:
         made.store.write_scratch("chunk-0", b"of the owner's load")
         assert session.task("abandon") == {}
         assert made.store.read_scratch("chunk-0") == b"of the owner's load"
-    for session, may in ((made.opened(ADA), False), (made.session(BOB), False), (owner._session, True)):
+    for session, may in ((made.opened(ADA), False), (made.session(BOB), False), (owner._at.session, True)):
         assert made.enclave.may_write(session._number) is may
 
 
@@ -239,11 +239,11 @@ def test_another_enclave_learns_of_a_revocation_through_the_vault(both: Both) ->
 
 def test_a_wrong_owner_is_refused_and_a_successor_is_not(both: Both) -> None:
     made, owner = both
-    first = owner._owner
+    first = owner._at.owner
     owner.rekey()
-    assert owner._owner != first
-    for expected in (first, owner._owner):
-        assert made.session(ADA).task("open", anchor=None, owner=expected)["owner"] == owner._owner
+    assert owner._at.owner != first
+    for expected in (first, owner._at.owner):
+        assert made.session(ADA).task("open", anchor=None, owner=expected)["owner"] == owner._at.owner
     assert isinstance(_refusal(made.session(ADA), "open", anchor=None, owner="00" * 32)[0], Refused)
 
 

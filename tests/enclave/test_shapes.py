@@ -101,7 +101,7 @@ def test_a_refusal_of_an_execution_is_as_long_as_its_answer(size: int) -> None:
 def test_other_refusals_have_one_size_and_other_answers_a_multiple_of_one(both: tuple[Clinic, Database]) -> None:
     made, owner = both
     before = max(event.number for event in made.transcript.events())
-    session = owner._session
+    session = owner._at.session
     for task, fields in (("none", {}), ("drop", {"table": "x"}), ("revoke", {"name": "y" * 60}), ("load", {})):
         with pytest.raises(ScumbleError):
             session.task(task, **fields)
@@ -117,11 +117,11 @@ def test_what_is_visible_of_a_catalog_does_not_show_in_the_length_of_the_answer(
     made, owner = both
     owner.grant("ada", text_of(ADA), ["visits"])
     owner.grant("bob", text_of(BOB), ["visits", "staff"])
-    owner._open_newest()
+    owner._at.open_newest()
     before = max(event.number for event in made.transcript.events())
     for who in (ADA, BOB):
         made.opened(who)
-    owner._open_newest()
+    owner._at.open_newest()
     events = [e for e in made.transcript.events() if e.number > before and e.kind == "answer"]
     assert len({e["bytes"] for e in events}) == 1
     assert len(events) == 3

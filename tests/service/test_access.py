@@ -180,10 +180,10 @@ def test_a_table_that_was_not_granted_looks_like_none_even_to_who_knows_its_ids(
             ("load", {**load, "table": SECRET}, {**load, "table": "Absent"}),
         ):
             more = {"column": 0, "first_page": 0, "pages": 1} if name == "check" else {}
-            one, other = (_asked(clinic, ada._session, name, **fields, **more) for fields in (real, made_up))
+            one, other = (_asked(clinic, ada._at.session, name, **fields, **more) for fields in (real, made_up))
             assert one[0].replace(SECRET, "?") == other[0].replace("Absent", "?"), name
             assert one[1] == other[1], name
-        assert _asked(clinic, ada._session, "prepare", plan=plans[0].to_json())[0].startswith(Stale.__name__)
+        assert _asked(clinic, ada._at.session, "prepare", plan=plans[0].to_json())[0].startswith(Stale.__name__)
 
 
 # --- what an analyst may not do --------------------------------------------------------------------
@@ -205,7 +205,7 @@ def test_an_analyst_cannot_do_what_is_the_owners(clinic: Clinic) -> None:
             ("revoke", {"name": "nobody"}), ("grant", {"grant": grant, "rehearsed": False}), ("chain", {}),
             ("reseal", {"data_key": "00" * 32, "owner": "00" * 32, "succession": "00" * 64}),
         ):  # fmt: skip
-            told, shape = _asked(clinic, ada._session, task, **fields)
+            told, shape = _asked(clinic, ada._at.session, task, **fields)
             assert told.startswith("Refused"), task
             shapes.add(str([sizes[2:] for sizes in shape]))  # type: ignore[attr-defined]
         assert len(shapes) == 1
@@ -214,7 +214,7 @@ def test_an_analyst_cannot_do_what_is_the_owners(clinic: Clinic) -> None:
 
 def _may_hold(clinic: Clinic, key: str) -> int:
     with clinic.open(key) as somebody:
-        path = f"/v1/default/clinic/sessions/{somebody._session._number}/writer"
+        path = f"/v1/default/clinic/sessions/{somebody._at.session._number}/writer"
         held = clinic.proxy.forward(Request("PUT", path, {}, b"")).status
         clinic.proxy.forward(Request("DELETE", path, {}, b""))
         return held

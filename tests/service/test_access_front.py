@@ -39,15 +39,15 @@ def test_who_was_granted_to_read_cannot_write_though_the_front_lets_it(liar: Pro
             fields |= {"batch": "0" * 32, "capacity_cost": ["0", "0"], "table_id": table.id}
             for name in ("t", "new"):
                 with pytest.raises(ScumbleError):
-                    ada._session.task("load", table=name, **fields)
+                    ada._at.session.task("load", table=name, **fields)
             with pytest.raises(ScumbleError):
-                ada._session.task("reserve", capacity=16)
+                ada._at.session.task("reserve", capacity=16)
             with pytest.raises(ScumbleError):
-                ada._session.task("build", real_rows=1, batch="0" * 32)
+                ada._at.session.task("build", real_rows=1, batch="0" * 32)
             with pytest.raises(Refused):
-                ada._session.task("drop", table="t")
+                ada._at.session.task("drop", table="t")
             with pytest.raises(Refused):
-                ada._session.task("create")
+                ada._at.session.task("create")
         assert _right(owner, [0])
         assert owner.version == 3
 
@@ -115,7 +115,7 @@ def test_a_session_that_stays_behind_is_told_to_look_again(liar: Provider) -> No
             loaded(owner, 1)
             liar.fleet.share()
             with pytest.raises(Stale):
-                ada._session.task("forget")
+                ada._at.session.task("forget")
             assert _right(ada, [0, 1])  # though the front has never said that there is something new
 
 

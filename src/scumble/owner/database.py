@@ -8,26 +8,25 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from scumble.boundary.catalog import Catalog, Table
+from scumble.boundary.catalog import Table
 from scumble.boundary.grants import Grant, Right, parse_public_key, public_text
 from scumble.boundary.session import succession
 from scumble.boundary.storage import Service
-from scumble.errors import BadQuery, Busy, InvalidParameter, Refused, Stale, Tampered, Unavailable
+from scumble.errors import Busy, InvalidParameter, Stale, Unavailable
 from scumble.owner import identity, key_file
-from scumble.owner.anchor import Anchor
-from scumble.owner.identity import AnalystKey, Key
+from scumble.owner.connection import Connection, begin
+from scumble.owner.identity import Key
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.key_file import OwnerKey, Passphrase
 from scumble.owner.results import Result
-from scumble.owner.session import Session
 from scumble.privacy.amounts import Exact, exact
 from scumble.privacy.ledger import Ledger
 
@@ -70,26 +69,15 @@ class Database:
         owner: str | None = None,
     ) -> None:
         """Open a database; an analyst may name the public key of the `owner` that it expects."""
-        self._service, self._key, self._key_path = service, key, key_path
-        self._expected = None if owner is None else parse_public_key(owner).hex()
-        self._grant: Grant | None = None
-        self._key_print = key_file.fingerprint(key_path)
         self._turn = threading.RLock()
-        try:
-            self._enter(accept_restored=accept_restored)
-        except BaseException:
-            service.close()
-            raise
+        self._at = Connection(
+            service, key, key_path, changed=self._changed, accept_restored=accept_restored, owner=owner
+        )
 
     @classmethod
     def begin(cls, service: Service, key: OwnerKey, key_path: Path) -> Self:
         """Make the first, empty version of a database, and open it."""
-        signing_key = key_file.signing_key(key.root, key.database)
-        session = Session(service, key.database, signing_key, key_file.data_key(key.root, key.database))
-        with service.writer():
-            opened = session.task("create")
-        session.close()
-        _anchor_of(opened).save(key_file.anchor_path(key_path), key_file.anchor_key(key.root, key.database))
+        begin(service, key, key_path)
         return cls(service, key, key_path)
 
     # --- queries -----------------------------------------------------------------------------------
@@ -97,12 +85,12 @@ class Database:
     def sql(self, query: str, params: "Parameters" = ()) -> Result:
         """Answer a SELECT in DuckDB's dialect, exactly; `?` takes params from a list, `$name` from a dict."""
         with self._turn:
-            return self._persisting(lambda: self._runner.run(self._statement(query), params))
+            return self._at.persisting(lambda: self._runner.run(self._statement(query), params))
 
     def prepare(self, query: str) -> "Prepared":
         """Parse and plan a statement once, to run it many times with other parameters."""
         with self._turn:
-            self._persisting(lambda: self._statement(query))
+            self._at.persisting(lambda: self._statement(query))
         return Prepared(self, query)
 
     def explain(self, query: str, params: "Parameters" = ()) -> "Explanation":
@@ -110,14 +98,14 @@ class Database:
         from scumble.sql.explain import explain
 
         with self._turn:
-            return self._persisting(lambda: explain(self._statement(query).bind(params)))
+            return self._at.persisting(lambda: explain(self._statement(query).bind(params)))
 
     def _statement(self, query: str) -> "Statement":
         known = self._statements.get(query)
         if known is None:
             from scumble.sql import prepare
 
-            known = prepare(query, self._catalog, self._local.evaluate)
+            known = prepare(query, self._at.catalog, self._local.evaluate)
             if len(self._statements) >= KEPT_STATEMENTS:
                 self._statements.popitem(last=False)
             self._statements[query] = known
@@ -149,10 +137,10 @@ class Database:
         chosen, batch = options or LoadOptions(**more), secrets.token_hex(16)
 
         def once() -> "LoadReport":
-            with self._turn, self._writing() as held:
+            with self._turn, self._at.writing() as held:
                 report, opened = load(
-                    self._session,
-                    self._catalog,
+                    self._at.session,
+                    self._at.catalog,
                     self.ledger,
                     table,
                     source,
@@ -163,7 +151,7 @@ class Database:
                     lambda: self._confirm(batch, held),
                 )
                 if opened is not None:
-                    self._take(opened)
+                    self._at.take(opened)
             return report
 
         for _ in range(LOAD_TRIES - 1 if can_reopen(source) else 0):
@@ -181,11 +169,11 @@ class Database:
         held.close()
         for pause in PAUSES_SECONDS:
             try:
-                self._enter()
+                self._at.enter()
                 if self._has(batch):
                     return
-                with self._service.writer(CONFIRMED_SECONDS):
-                    self._open_newest()
+                with self._at.service.writer(CONFIRMED_SECONDS):
+                    self._at.open_newest()
             except (Unavailable, Busy):
                 time.sleep(pause)
                 continue
@@ -198,42 +186,43 @@ class Database:
         )
 
     def _has(self, batch: str) -> bool:
-        return any(run.batch == batch for table in self._catalog.tables for run in table.runs)
+        return any(run.batch == batch for table in self._at.catalog.tables for run in table.runs)
 
     def drop(self, table: str) -> None:
         """Drop a table and delete its pages. What its indexes have cost stays spent."""
-        self._needs_owner()
-        with self._turn, self._writing():
-            self._take(self._session.task("drop", table=table))
-            self._service.drop_unreferenced()
+        self._at.needs_owner()
+        with self._turn, self._at.writing():
+            self._at.take(self._at.session.task("drop", table=table))
+            self._at.service.drop_unreferenced()
 
     @property
     def tables(self) -> tuple[Table, ...]:
         """What is public of the tables, by name."""
         with self._turn:
-            self._refresh()
-            return tuple(sorted(self._catalog.tables, key=lambda table: table.name))
+            self._at.refresh()
+            return tuple(sorted(self._at.catalog.tables, key=lambda table: table.name))
 
     def table(self, name: str) -> Table:
         """What is public of one table."""
         with self._turn:
-            self._refresh()
-            return self._catalog.table(name)
+            self._at.refresh()
+            return self._at.catalog.table(name)
 
     @property
     def version(self) -> int:
         """How many times the database has been changed, its creation included."""
-        return self._catalog.version
+        return self._at.catalog.version
 
     @cached_property
     def ledger(self) -> Ledger:
         """The budget: what was spent on what, and what remains. An analyst's is what the grant allots."""
-        return identity.ledger_of(self._key, self._key_path, self._grant)
+        self._paid_from = self._at.grant_id
+        return identity.ledger_of(self._at.key, self._at.key_path, self._at.grant)
 
     @property
     def service(self) -> Service:
         """The provider."""
-        return self._service
+        return self._at.service
 
     # --- grants ------------------------------------------------------------------------------------
 
@@ -251,7 +240,7 @@ class Database:
         Loads cost epsilon: all that this one may ever spend is spent from the ledger now, whether it will be used or
         not. It holds at once for sessions in this enclave, and until it is revoked or a table is dropped.
         """
-        self._needs_owner()
+        self._at.needs_owner()
         reading: frozenset[Right] = frozenset(["read"])
         rights = tables if isinstance(tables, Mapping) else dict.fromkeys(tables, reading)
         wanted = Grant(
@@ -266,61 +255,51 @@ class Database:
             raise InvalidParameter(
                 "a right to load needs an allotment of epsilon, and nothing else does", hint="--load --epsilon 0.5"
             )
-        with self._turn, self._writing():
-            self._session.task("grant", grant=wanted.to_json(), rehearsed=True)
+        with self._turn, self._at.writing():
+            self._at.session.task("grant", grant=wanted.to_json(), rehearsed=True)
             if wanted.epsilon:
                 self.ledger.spend(wanted.epsilon, f"granted to {name}", delta=wanted.delta).draw()
-            self._take(self._session.task("grant", grant=wanted.to_json(), rehearsed=False))
+            self._at.take(self._at.session.task("grant", grant=wanted.to_json(), rehearsed=False))
         return wanted
 
     def revoke(self, name: str) -> None:
         """Take somebody's grant back: at once in this enclave, in others when it opens the database again."""
-        self._needs_owner()
-        with self._turn, self._writing():
-            self._take(self._session.task("revoke", name=name))
+        self._at.needs_owner()
+        with self._turn, self._at.writing():
+            self._at.take(self._at.session.task("revoke", name=name))
 
     def grants(self) -> tuple[Grant, ...]:
         """Who was granted what, and how much of an allotment is used."""
-        self._needs_owner()
+        self._at.needs_owner()
         with self._turn:
-            self._refresh()
-            return tuple(map(Grant.from_json, self._session.task("grants")["grants"]))
+            self._at.refresh()
+            return tuple(map(Grant.from_json, self._at.session.task("grants")["grants"]))
 
     @property
     def granted(self) -> Grant | None:
         """What an analyst may do here; None for the owner, who may do everything."""
-        return self._grant
+        return self._at.grant
 
     @property
     def owner(self) -> str:
         """The owner's public key as text: for analysts, to be sure whose database this is."""
-        return public_text(bytes.fromhex(self._owner))
-
-    def _needs_owner(self) -> None:
-        if isinstance(self._key, AnalystKey):
-            raise Refused
-
-    @property
-    def _owner_key(self) -> OwnerKey:
-        if isinstance(self._key, AnalystKey):
-            raise Refused
-        return self._key
+        return public_text(bytes.fromhex(self._at.owner))
 
     # --- keys and checks ---------------------------------------------------------------------------
 
     def check(self, progress: "Progress" = _silent) -> int:
         """Open every page of every table, and walk the chain of versions; how many pages there are, or Tampered."""
         with self._turn:
-            self._open_newest()
-            if self._grant is None:
-                self._session.task("chain")
-            runs = [(table, run) for table in self._catalog.tables for run in table.runs]
+            self._at.open_newest()
+            if self._at.grant is None:
+                self._at.session.task("chain")
+            runs = [(table, run) for table in self._at.catalog.tables for run in table.runs]
             total, done = sum(run.pages * len(table.schema) for table, run in runs), 0
             for table, run in runs:
                 for column in range(len(table.schema)):
                     for first in range(0, run.pages, CHECKED_PAGES):
                         count = min(CHECKED_PAGES, run.pages - first)
-                        self._session.task("check", run=run.id, column=column, first_page=first, pages=count)
+                        self._at.session.task("check", run=run.id, column=column, first_page=first, pages=count)
                         done += count
                         progress("checking", done, total)
             return total
@@ -331,35 +310,31 @@ class Database:
         A key file that has a passphrase needs it again here. A crash on the way loses nothing: the file holds both keys
         until the new one is in force.
         """
-        self._needs_owner()
-        protection = key_file.given_passphrase(passphrase) if key_file.is_protected(self._key_path) else None
-        with self._turn, self._writing():
-            held = key_file.open_key(self._key_path, protection)  # a wrong passphrase: before anything changes
-            if self._key.root not in (held.root, held.next_root):
+        self._at.needs_owner()
+        protection = key_file.given_passphrase(passphrase) if key_file.is_protected(self._at.key_path) else None
+        with self._turn, self._at.writing():
+            held = key_file.open_key(self._at.key_path, protection)  # a wrong passphrase: before anything changes
+            if self._at.key.root not in (held.root, held.next_root):
                 raise Stale("the key was changed meanwhile", hint="open the database again")
-            old, new = self._key.root, secrets.token_bytes(len(self._key.root))
-            self._put_key(OwnerKey(held.database, old, new), protection)
+            old, new = self._at.key.root, secrets.token_bytes(len(self._at.key.root))
+            self._at.put_key(OwnerKey(held.database, old, new), protection)
             owner = key_file.signing_key(new, held.database).public_key().public_bytes_raw()
-            opened = self._session.task(
+            opened = self._at.session.task(
                 "reseal",
                 data_key=key_file.data_key(new, held.database).hex(),
                 owner=owner.hex(),
                 succession=succession(held.database, key_file.signing_key(old, held.database), owner).hex(),
             )
-            self._key = OwnerKey(held.database, new, old)  # the anchor is under the old one still
-            self._take(opened)
-            self._put_key(OwnerKey(held.database, new), protection)
-            self._service.drop_unreferenced()
+            self._at.key = OwnerKey(held.database, new, old)  # the anchor is under the old one still
+            self._at.take(opened)
+            self._at.put_key(OwnerKey(held.database, new), protection)
+            self._at.service.drop_unreferenced()
 
     def settle_key(self, passphrase: Passphrase = None) -> None:
         """Finish a rekey that was cut short: put the key that is not in force out of the file."""
-        protection = key_file.given_passphrase(passphrase) if key_file.is_protected(self._key_path) else None
-        with self._turn, self._writing():
-            self._put_key(replace(self._owner_key, next_root=None), protection)
-
-    def _put_key(self, key: OwnerKey, protection: str | None) -> None:
-        key_file.replace(self._key_path, key, protection)
-        self._key, self._key_print = key, key_file.fingerprint(self._key_path)
+        protection = key_file.given_passphrase(passphrase) if key_file.is_protected(self._at.key_path) else None
+        with self._turn, self._at.writing():
+            self._at.put_key(replace(self._at.owner_key, next_root=None), protection)
 
     def close(self) -> None:
         """End the session, and let go of every file."""
@@ -367,8 +342,7 @@ class Database:
             self._local.close()
         if "ledger" in self.__dict__:
             self.ledger.close()
-        self._session.close()
-        self._service.close()
+        self._at.close()
 
     def __enter__(self) -> Self:
         return self
@@ -379,149 +353,18 @@ class Database:
         self.close()
 
     def __repr__(self) -> str:
-        return (
-            f"<Database version {self._catalog.version}: {', '.join(t.name for t in self._catalog.tables) or 'empty'}>"
-        )
+        names = ", ".join(table.name for table in self._at.catalog.tables)
+        return f"<Database version {self.version}: {names or 'empty'}>"
 
-    # --- versions ----------------------------------------------------------------------------------
+    # --- what is made on use -----------------------------------------------------------------------
 
-    @contextmanager
-    def _writing(self) -> Iterator[ExitStack]:
-        """Be the one who writes, on top of the newest version; whoever closes what it gives lets go before the end."""
-        self._refresh()
-        self._open_newest()  # before a writer clears leftovers: to the provider a rollback looks like a crash
-        with ExitStack() as held:
-            held.enter_context(self._service.writer())
-            self._open_newest()
-            self._service.drop_unreferenced()  # what a drop or a rekey that was cut short has left
-            anchor = identity.anchor_path(self._key, self._key_path)
-            for path in (self._key_path, key_file.ledger_path(self._key_path), anchor):
-                key_file.clear_drafts(path)
-            yield held
-
-    def _persisting(self, work: Callable[[], T]) -> T:
-        """Do something on the newest version: again if that changed meanwhile, and once if the session was lost.
-
-        Only with its answer does a service say that another client has made a newer version before it was asked.
-        """
-        changed, lost, before = False, False, self._catalog
-        for left in range(TRIES - 1, -1, -1):
-            try:
-                if changed:
-                    self._open_newest()
-                else:
-                    self._refresh()
-                result = work()
-                if not self._service.lags or self._catalog is not before or self._service.stamp() == self._stamp:
-                    return result
-                changed = True
-            except Stale:
-                changed = True
-                if not left:
-                    raise
-            except BadQuery:  # it may name what another client has just made
-                version = self._catalog.version
-                self._open_newest()
-                if not left or self._catalog.version == version:
-                    raise
-            except Unavailable:
-                if lost or not left:
-                    raise
-                lost, changed = True, False
-        raise AssertionError  # the last try has returned or raised
-
-    def _enter(self, *, accept_restored: bool = False) -> dict[str, Any]:
-        """Open a session with the key that fits, and the newest version: a rekey that was cut short leaves two keys."""
-        before: Session | None = getattr(self, "_session", None)
-        if before is not None:
-            before.close()
-        key = self._key
-        roots = tuple(root for root in (key.root, key.next_root) if root is not None)
-        failures: list[Tampered | Refused] = []
-        for root in roots:
-            signing_key, data_key = identity.signing_key(key, root), identity.data_key(key, root)
-            session = Session(self._service, key.database, signing_key, data_key)
-            stamp = self._service.stamp()
-            try:
-                opened = session.task("open", **self._opening(accept_restored=accept_restored))
-            except (Tampered, Refused) as error:
-                failures.append(error)
-                session.close()
-                continue
-            self._session, self._stamp = session, stamp
-            if isinstance(key, OwnerKey):  # the other root may be the anchor's still
-                self._key = replace(key, root=root, next_root=next((other for other in roots if other != root), None))
-            self._take(opened, anew=accept_restored)
-            return opened
-        raise next((error for error in failures if isinstance(error, Tampered)), failures[0])
-
-    def _opening(self, *, accept_restored: bool = False) -> dict[str, Any]:
-        """What is asked of the newest version."""
-        anchor = None if accept_restored else self._remembered()
-        if isinstance(self._key, OwnerKey):
-            return {"anchor": anchor, "restored": accept_restored}
-        return {"anchor": anchor, "owner": self._expected or identity.known_owner(self._key, self._key_path)}
-
-    def _remembered(self) -> tuple[int, str] | None:
-        path = identity.anchor_path(self._key, self._key_path)
-        for root in filter(None, (self._key.root, self._key.next_root)):
-            try:
-                anchor = Anchor.load(path, identity.anchor_key(self._key, root))
-            except Tampered:
-                continue
-            return None if anchor is None else (anchor.version, anchor.manifest)
-        raise Tampered
-
-    def _refresh(self) -> None:
-        if self._session.broken:
-            self._enter()
-        elif self._service.stamp() != self._stamp:
-            self._open_newest()
-
-    def _open_newest(self) -> None:
-        stamp = self._service.stamp()
-        try:
-            opened = self._session.task("open", **self._opening())
-        except (Tampered, Refused) as error:
-            self._enter_again(error)
-            return
-        self._take(opened)
-        self._stamp = stamp
-
-    def _enter_again(self, error: Tampered | Refused) -> None:
-        """It may be no more than a changed key: by a rekey elsewhere, or by one here that failed half-way."""
-        if isinstance(self._key, AnalystKey):
-            raise error
-        if key_file.fingerprint(self._key_path) != self._key_print:
-            if key_file.is_protected(self._key_path):
-                raise Stale("the key was changed meanwhile", hint="open the database again")
-            self._key_print = key_file.fingerprint(self._key_path)
-            self._key = key_file.open_key(self._key_path)
-        elif self._key.next_root is None:
-            raise error
-        self._enter()
-
-    def _take(self, opened: dict[str, Any], *, anew: bool = False) -> None:
-        """Go on with a version, and remember it: `anew`, whatever was remembered before."""
-        anchor = _anchor_of(opened)
-        self._catalog, self._owner = Catalog.from_json(opened["catalog"]), opened["owner"]
-        self._take_grant(opened["grant"])
+    def _changed(self) -> None:
+        """What was worked out for a version is of no use with the next."""
         self._statements: OrderedDict[str, Statement] = OrderedDict()
         self.__dict__.pop("_runner", None)
-        remembered = None if anew else self._remembered()
-        if remembered is None or anchor.version > remembered[0]:  # another process may have seen a later one
-            key = identity.anchor_key(self._key, self._key.root)
-            anchor.save(identity.anchor_path(self._key, self._key_path), key)
-
-    def _take_grant(self, fields: dict[str, Any] | None) -> None:
-        grant = None if fields is None else Grant.from_json(fields)
-        if grant is not None and self._grant is not None and grant.id != self._grant.id and "ledger" in self.__dict__:
+        if "ledger" in self.__dict__ and self._paid_from != self._at.grant_id:
             self.ledger.close()
             del self.__dict__["ledger"]
-        self._grant = grant
-        if isinstance(self._key, AnalystKey) and identity.known_owner(self._key, self._key_path) != self._owner:
-            identity.remember_owner(self._key, self._key_path, self._owner)
-            self._expected = None
 
     @cached_property
     def _local(self) -> "LocalSQL":
@@ -533,7 +376,7 @@ class Database:
     def _runner(self) -> "Runner":
         from scumble.owner.running import Runner
 
-        return Runner(self._session, self._local)
+        return Runner(self._at.session, self._local)
 
 
 class Prepared:
@@ -548,7 +391,3 @@ class Prepared:
 
     def __repr__(self) -> str:
         return f"<Prepared: {self.query}>"
-
-
-def _anchor_of(opened: Mapping[str, Any]) -> Anchor:
-    return Anchor(opened["version"], opened["hash"])
