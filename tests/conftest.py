@@ -1,5 +1,6 @@
 """For all tests: no deadlines, since a speed is never asserted in a test; where a ledger may be kept; servers."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 settings.register_profile("scumble", deadline=None)
 settings.load_profile("scumble")
+# What a shell starts in the background ignores Ctrl-C, and so would the programs that the tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

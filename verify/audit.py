@@ -12,6 +12,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from scumble.audit import NAMES, Finding, audit, subject
+from verify import planted_epsilon
 from verify.planted_epsilon import DEFECTS, EPSILONS
 from verify.row import Row
 
@@ -26,8 +27,6 @@ LEAST_RUNS = {"fmi": 4000, "dp-rmi": 4000, "database": 600}
 RUNS = 3000  # at least, of any other: what has to be shown is shown by so many, but for one chance in a million
 SHOWN, DATABASE_SHOWN = 0.5, 0.3  # of the claim
 OWN_TIME = 0.7  # of all: the rest is for the planted defects
-# A database takes as long as a hundred builds, and its defect shows at once; a scout's shows late.
-PLANTED_RUNS = {"database": 100, "adaptive-tree": 6000, "fmi": 1200, "dp-rmi": 1200}
 DEFECT_RUNS = 2500  # at which a doubled epsilon shows as 1.5 at least
 
 
@@ -50,7 +49,7 @@ def _row(name: str, seconds: float) -> Row:
     for defect in defects:
         with DEFECTS[defect][0]():
             planted = subject(name, EPSILONS.get(name, Fraction(1)))
-            if audit(planted, runs=PLANTED_RUNS.get(name, DEFECT_RUNS)).refuted:
+            if audit(planted, runs=planted_epsilon.RUNS.get(name, DEFECT_RUNS)).refuted:
                 caught.append(defect)
     near = sound.ratio >= (DATABASE_SHOWN if name == "database" else SHOWN)
     return Row(_claim(sound), _check(sound), _figure(sound), near and not sound.refuted, defects, tuple(caught))

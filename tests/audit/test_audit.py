@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import cast
 
 import pytest
+from verify import planted_epsilon
 from verify.planted_epsilon import DEFECTS, EPSILONS
 
 from scumble.audit import NAMES, Finding, Subject, audit, subject
@@ -41,9 +42,7 @@ def test_no_claim_is_refuted(name: str) -> None:
 
 @pytest.mark.parametrize(("defect", "name"), PLANTED)
 def test_planted_defects_are_caught(defect: str, name: str) -> None:
-    runs = {"database": 100, "adaptive-tree": 6000, "fmi": 1200, "dp-rmi": 1200}.get(
-        name, PLANTED_RUNS.get(defect, 2500)
-    )
+    runs = planted_epsilon.RUNS.get(name, PLANTED_RUNS.get(defect, 2500))
     with DEFECTS[defect][0]():
         finding = audit(subject(name, EPSILONS.get(name, ONE)), runs=runs)
     assert finding.refuted
