@@ -9,6 +9,8 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from fronting import Fronting
+
     from scumble.gateway.config import Source
     from scumble.gateway.server import Gateway
     from serving import Serving
@@ -32,6 +34,22 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Serving]":
 
     with serving(tmp_path_factory.mktemp("service") / "served") as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def impatient_front(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Fronting]":
+    """A provider's front that waits for nobody."""
+    from fronting import impatient
+
+    with impatient(tmp_path_factory.mktemp("front") / "served") as running:
+        yield running
+
+
+@pytest.fixture
+def front(impatient_front: "Fronting") -> "Iterator[Fronting]":
+    """The same, which is as well after the test as before."""
+    with impatient_front.unharmed():
+        yield impatient_front
 
 
 @pytest.fixture(scope="session")

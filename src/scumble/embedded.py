@@ -5,7 +5,6 @@ this module knows all of them. An enclave in the owner's own process protects no
 it shows is exactly what a provider who keeps the folder would see.
 """
 
-import uuid
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
@@ -13,12 +12,12 @@ from pathlib import Path
 from scumble.enclave.session import TrustedEnclave
 from scumble.errors import Busy, Exists, FileError, InvalidParameter
 from scumble.owner import key_file
+from scumble.owner.beginning import begin_key
 from scumble.owner.database import Database
 from scumble.owner.dbapi import Connection
 from scumble.owner.identity import open_any
 from scumble.owner.key_file import Passphrase
 from scumble.privacy.amounts import Exact
-from scumble.privacy.ledger import Ledger
 from scumble.provider.front import Provider
 from scumble.provider.store import FileStore
 
@@ -39,18 +38,13 @@ def create(
     and `delta_limit` are the most epsilon and delta that all indexes together may ever cost.
     """
     home, keys = _places(folder, key)
-    begun = key_file.was_begun(keys)  # a key without an anchor: the making of a database that was cut short goes on
+    begun = key_file.was_begun(keys)  # then the making of a database that was cut short goes on
     there = (home / "database.json").exists()
     if there and not (begun and FileStore(home).is_empty()):
         raise Exists(f"there is a database in {home} already", hint="open it, or name another folder")
     if home.resolve() in keys.resolve().parents:
         raise InvalidParameter("the key file must not lie in the database's folder", hint="the provider keeps that")
-    with Ledger.open(key_file.ledger_path(keys), limit, delta_limit=delta_limit):
-        pass
-    if begun:
-        owner_key = key_file.open_key(keys, passphrase)
-    else:
-        owner_key = key_file.create(keys, uuid.uuid4().hex, key_file.given_passphrase(passphrase))
+    owner_key = begin_key(keys, passphrase, limit, delta_limit)
     store = FileStore(home) if there else FileStore.create(home, owner_key.database)
     if store.database != owner_key.database:
         raise Exists(f"there is a database in {home} already", hint="open it, or name another folder")

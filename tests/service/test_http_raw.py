@@ -3,11 +3,10 @@
 import os
 import socket
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from fronting import NONCE, Fronting, answers_in, impatient, until
+from fronting import NONCE, Fronting, answers_in, until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,20 +17,6 @@ CLOSE = b"connection: close\r\n\r\n"
 ATTEST = b"POST /v1/attest HTTP/1.1\r\n" + HOST
 GREET = b"POST /v1/default/there/sessions HTTP/1.1\r\n" + HOST
 HIDDEN = b"GET /v1/service HTTP/1.1\r\n" + HOST + CLOSE
-
-
-@pytest.fixture(name="running", scope="module")
-def a_running_front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fronting]:
-    """An impatient front."""
-    with impatient(tmp_path_factory.mktemp("front") / "served") as it:
-        yield it
-
-
-@pytest.fixture(name="front")
-def an_unharmed_front(running: Fronting) -> Iterator[Fronting]:
-    """The same, which is as well after the test as before."""
-    with running.unharmed():
-        yield running
 
 
 def statuses(told: bytes) -> list[int]:

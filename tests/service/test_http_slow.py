@@ -6,11 +6,11 @@ rests for 2 s.
 
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from fronting import NONCE, Fronting, answers_in, impatient, read_all, until
+from fronting import NONCE, Fronting, answers_in, read_all, until
 
 HOST = b"host: a\r\n"
 HEALTH = b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -19,20 +19,6 @@ SURFACE = b"GET /v1/openapi.json HTTP/1.1\r\n" + HOST + b"\r\n"
 HEAD_SECONDS, IDLE_SECONDS = 1.0, 2.0
 AT_LEAST, AT_MOST = 0.5, 10.0
 """How long an end may take to come, on a machine that has other things to do."""
-
-
-@pytest.fixture(name="running", scope="module")
-def a_running_front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fronting]:
-    """An impatient front."""
-    with impatient(tmp_path_factory.mktemp("front") / "served") as it:
-        yield it
-
-
-@pytest.fixture(name="front")
-def an_unharmed_front(running: Fronting) -> Iterator[Fronting]:
-    """The same, which is as well after the test as before."""
-    with running.unharmed():
-        yield running
 
 
 def trickle(made: socket.socket, content: bytes, every_seconds: float) -> None:

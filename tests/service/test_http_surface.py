@@ -1,12 +1,11 @@
 """The HTTP surface keeps to its description, whatever is asked of it."""
 
 import re
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
 import schemathesis
-from fronting import DATABASE, Fronting, impatient
+from fronting import DATABASE, Fronting
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis import checks
@@ -39,20 +38,6 @@ DESCRIBED = [
 ]
 Case = schemathesis.Case[Any]
 surface = schemathesis.openapi.from_dict(description(), config=ALLOWED)
-
-
-@pytest.fixture(name="running", scope="module")
-def a_running_front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fronting]:
-    """An impatient front."""
-    with impatient(tmp_path_factory.mktemp("front") / "served") as it:
-        yield it
-
-
-@pytest.fixture(name="front")
-def an_unharmed_front(running: Fronting) -> Iterator[Fronting]:
-    """The same, which is as well after the test as before."""
-    with running.unharmed():
-        yield running
 
 
 def test_every_route_is_described_and_nothing_else() -> None:

@@ -22,11 +22,11 @@ from scumble.boundary.session import succession
 from scumble.boundary.storage import Service
 from scumble.errors import Busy, InvalidParameter, Stale, Unavailable
 from scumble.owner import identity, key_file
-from scumble.owner.connection import Connection, begin
 from scumble.owner.identity import Key
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.key_file import OwnerKey, Passphrase
 from scumble.owner.results import Result
+from scumble.owner.versions import Versions, begin
 from scumble.privacy.amounts import Exact, exact
 from scumble.privacy.ledger import Ledger
 
@@ -70,9 +70,7 @@ class Database:
     ) -> None:
         """Open a database; an analyst may name the public key of the `owner` that it expects."""
         self._turn = threading.RLock()
-        self._at = Connection(
-            service, key, key_path, changed=self._changed, accept_restored=accept_restored, owner=owner
-        )
+        self._at = Versions(service, key, key_path, changed=self._changed, accept_restored=accept_restored, owner=owner)
 
     @classmethod
     def begin(cls, service: Service, key: OwnerKey, key_path: Path) -> Self:

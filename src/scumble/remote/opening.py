@@ -4,7 +4,6 @@ Before any secret leaves, the enclave's evidence is verified against the pin bes
 """
 
 import os
-import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -13,11 +12,11 @@ from pathlib import Path
 from scumble.attestation import Evidence, Policy, Verdict, verify
 from scumble.errors import Busy, FileError, InvalidParameter
 from scumble.owner import key_file
+from scumble.owner.beginning import begin_key
 from scumble.owner.database import Database
 from scumble.owner.identity import open_any
 from scumble.owner.key_file import Passphrase
 from scumble.privacy.amounts import Exact
-from scumble.privacy.ledger import Ledger
 from scumble.remote.address import Address
 from scumble.remote.pins import Pins, Trust, measurement_of, pins_path
 from scumble.remote.service import RemoteService
@@ -64,13 +63,7 @@ def create(
     """
     address, keys = Address.parse(url), key_path(url, key)
     verified(address, connecting or Connecting())  # before there is a key file for a database that cannot be made
-    begun = key_file.was_begun(keys)  # a key without an anchor: the making of a database that was cut short goes on
-    with Ledger.open(key_file.ledger_path(keys), limit, delta_limit=delta_limit):
-        pass
-    if begun:
-        owner_key = key_file.open_key(keys, passphrase)
-    else:
-        owner_key = key_file.create(keys, uuid.uuid4().hex, key_file.given_passphrase(passphrase))
+    owner_key = begin_key(keys, passphrase, limit, delta_limit)
     service, trust = _service(address, keys, connecting or Connecting())
     with _closed_on_failure(service):
         trust.expect(owner_key.database)

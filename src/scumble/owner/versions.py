@@ -1,4 +1,4 @@
-"""A connection to one database: a service and a key come in; its newest version, held open, and leave to write go out.
+"""The versions of a database: a service and a key come in; the newest, held open, and leave to make another go out.
 
 For the owner, or an analyst. What the service shows is believed only if it follows what was seen before: the anchor
 beside the key remembers that.
@@ -20,7 +20,7 @@ from scumble.owner.identity import AnalystKey, Key
 from scumble.owner.key_file import OwnerKey
 from scumble.owner.session import Session
 
-__all__ = ["Connection", "begin"]
+__all__ = ["Versions", "begin"]
 
 TRIES = 5  # of a statement under which the table changes
 
@@ -37,7 +37,7 @@ def begin(service: Service, key: OwnerKey, key_path: Path) -> None:
     _anchor_of(opened).save(key_file.anchor_path(key_path), key_file.anchor_key(key.root, key.database))
 
 
-class Connection:
+class Versions:
     """A session with the enclave, on the newest version there is. Not for several threads at a time.
 
     `changed` is called with every version, before anything is asked of it.
