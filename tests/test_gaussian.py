@@ -38,7 +38,7 @@ def test_distribution(variance: Fraction) -> None:
     assert misfit(noise.discrete_gaussian(variance, 10**6), variance) > FALSE_ALARM
 
 
-@pytest.mark.parametrize(("drawn", "claimed"), [("0.25", "0.253"), ("2", "2.04"), ("900", "882"), ("100000", "98000")])
+@pytest.mark.parametrize(("drawn", "claimed"), [("0.25", "0.255"), ("2", "2.05"), ("900", "873"), ("100000", "97000")])
 def test_distribution_test_notices_a_variance_that_is_slightly_off(drawn: str, claimed: str) -> None:
     assert misfit(noise.discrete_gaussian(Fraction(drawn), 10**6), Fraction(claimed)) < FALSE_ALARM
 
@@ -61,8 +61,8 @@ def test_agrees_with_opendp() -> None:
 
     dp.enable_features("contrib")
     space = dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float)
-    theirs = np.array(dp.m.make_gaussian(*space, scale=5.0)([0] * 100_000))
-    ours = noise.discrete_gaussian(Fraction(25), 100_000)
+    theirs = np.array(dp.m.make_gaussian(*space, scale=5.0)([0] * 400_000))
+    ours = noise.discrete_gaussian(Fraction(25), 400_000)
     assert same_origin(theirs, ours, radius=18) > FALSE_ALARM
     assert same_origin(theirs, slightly_moved(ours), radius=18) < FALSE_ALARM
 
