@@ -39,12 +39,12 @@ def misfit(sample: NDArray[np.int64], scale: Fraction) -> float:
 
 @pytest.mark.parametrize("scale", SCALES, ids=str)
 def test_distribution(scale: Fraction) -> None:
-    assert misfit(noise.discrete_laplace(scale, 10**7), scale) > FALSE_ALARM
+    assert misfit(noise.discrete_laplace(scale, 2 * 10**7), scale) > FALSE_ALARM
 
 
-@pytest.mark.parametrize(("drawn", "claimed"), [("1.005", "1"), ("5", "5.035"), ("21", "20.83")])
+@pytest.mark.parametrize(("drawn", "claimed"), [("1.005", "1"), ("5", "5.02"), ("21", "20.9")])
 def test_distribution_test_notices_a_scale_that_is_slightly_off(drawn: str, claimed: str) -> None:
-    assert misfit(noise.discrete_laplace(Fraction(drawn), 10**7), Fraction(claimed)) < FALSE_ALARM
+    assert misfit(noise.discrete_laplace(Fraction(drawn), 2 * 10**7), Fraction(claimed)) < FALSE_ALARM
 
 
 def test_agrees_with_opendp() -> None:
