@@ -43,7 +43,7 @@ def judged(evidence: Evidence, maker: Maker = MILAN, policy: Policy | None = Non
     return snp.verify(evidence, report_data=REPORT_DATA, policy=policy or Policy(), now=NOW, roots=maker.roots)
 
 
-def refused(evidence: Evidence, because: str, maker: Maker = MILAN, policy: Policy | None = None) -> None:
+def expect_refused(evidence: Evidence, because: str, maker: Maker = MILAN, policy: Policy | None = None) -> None:
     with pytest.raises(AttestationRefused, match=because) as caught:
         judged(evidence, maker, policy)
     assert caught.value.hint
@@ -114,7 +114,7 @@ def test_the_public_verifier_knows_no_root_but_amds() -> None:
     ],
 )
 def test_a_signed_report_with_one_thing_wrong_is_refused_for_that(changes: dict[int, bytes], because: str) -> None:
-    refused(MILAN.evidence(report(changes=changes), MILAN.vcek()), because)
+    expect_refused(MILAN.evidence(report(changes=changes), MILAN.vcek()), because)
 
 
 @pytest.mark.parametrize(
@@ -131,48 +131,48 @@ def test_what_a_policy_allows_is_accepted(changes: dict[int, bytes], policy: Pol
 def test_debugging_is_refused_whatever_the_policy_allows() -> None:
     lax = Policy(allow_simulated=True, maximum_vmpl=3, allow_migration_agent=True)
     changes = {0x08: (0xF0000).to_bytes(8, "little")}
-    refused(MILAN.evidence(report(changes=changes), MILAN.vcek()), "debugged by its host", policy=lax)
+    expect_refused(MILAN.evidence(report(changes=changes), MILAN.vcek()), "debugged by its host", policy=lax)
 
 
 def test_old_firmware_is_refused_even_if_only_the_launch_was_under_it() -> None:
     policy = Policy(minimum_tcb=TCB)
     assert judged(MILAN.evidence(report(), MILAN.vcek()), policy=policy)
     older = replace(TCB, microcode=TCB.microcode - 1)
-    refused(MILAN.evidence(report(tcb=older), MILAN.vcek(older)), "older than the policy", policy=policy)
+    expect_refused(MILAN.evidence(report(tcb=older), MILAN.vcek(older)), "older than the policy", policy=policy)
     launched = report(changes={0x1F0: tcb_bytes("Milan", older)})
-    refused(MILAN.evidence(launched, MILAN.vcek()), "older than the policy", policy=policy)
+    expect_refused(MILAN.evidence(launched, MILAN.vcek()), "older than the policy", policy=policy)
 
 
 def test_another_chips_key_does_not_count() -> None:
     made = report(key=leaf_key("another chip"))
-    refused(MILAN.evidence(made, MILAN.vcek()), "signature on the SEV-SNP report is wrong")
+    expect_refused(MILAN.evidence(made, MILAN.vcek()), "signature on the SEV-SNP report is wrong")
 
 
 def test_a_leaf_with_a_key_on_another_curve_is_refused() -> None:
     key = ec.generate_private_key(ec.SECP256R1()).public_key()
     issuer = "SEV-Milan"
     leaf = certificate("SEV-VCEK", key, issuer, rsa_key(issuer), extensions=leaf_extensions("Milan", TCB))
-    refused(MILAN.evidence(report(), leaf), "not on P-384")
+    expect_refused(MILAN.evidence(report(), leaf), "not on P-384")
 
 
 def test_swapped_issuers_are_refused() -> None:
     """A chip's key under the clouds' authority, and a cloud's under the chips'."""
-    refused(MILAN.evidence(report(), MILAN.vcek(issuer="SEV-VLEK-Milan")), "not those of a chip")
-    refused(MILAN.evidence(report(changes=VLEK_BITS), MILAN.vlek(issuer="SEV-Milan")), "not those of a chip")
+    expect_refused(MILAN.evidence(report(), MILAN.vcek(issuer="SEV-VLEK-Milan")), "not those of a chip")
+    expect_refused(MILAN.evidence(report(changes=VLEK_BITS), MILAN.vlek(issuer="SEV-Milan")), "not those of a chip")
 
 
 def test_a_root_does_not_vouch_for_another_product() -> None:
     leaf = GENOA.vcek()
-    refused(GENOA.evidence(report("Genoa"), leaf), "not those of a chip", MILAN)
+    expect_refused(GENOA.evidence(report("Genoa"), leaf), "not those of a chip", MILAN)
     forged = rsa_key("forger")
     root = certificate("ARK-Milan", forged.public_key(), "ARK-Milan", forged, serial=1)
     ask = certificate("SEV-Milan", rsa_key("SEV-Milan").public_key(), "ARK-Milan", forged, serial=2)
     chain = root.public_bytes(Encoding.PEM) + ask.public_bytes(Encoding.PEM)
-    refused(MILAN.evidence(report(), MILAN.vcek(), certificates=chain), "root certificate is not AMD's")
+    expect_refused(MILAN.evidence(report(), MILAN.vcek(), certificates=chain), "root certificate is not AMD's")
     mixed = MILAN.ark.public_bytes(Encoding.PEM) + ask.public_bytes(Encoding.PEM)
-    refused(MILAN.evidence(report(), MILAN.vcek(), certificates=mixed), "signature on a certificate")
+    expect_refused(MILAN.evidence(report(), MILAN.vcek(), certificates=mixed), "signature on a certificate")
     product = {**leaf_extensions("Milan", TCB), "1.3.6.1.4.1.3704.1.2": b"\x16\x05Genoa"}
-    refused(MILAN.evidence(report(), MILAN.vcek(extensions=product)), "different product")
+    expect_refused(MILAN.evidence(report(), MILAN.vcek(extensions=product)), "different product")
 
 
 @pytest.mark.parametrize(
@@ -190,13 +190,13 @@ def test_the_roots_certificate_is_checked_although_its_key_is_pinned(
     key = rsa_key("ark Milan").public_key()
     root = certificate("ARK-Milan", key, "ARK-Milan", rsa_key(signer), serial=1, **options)
     chain = root.public_bytes(Encoding.PEM) + MILAN.ask.public_bytes(Encoding.PEM)
-    refused(MILAN.evidence(report(), MILAN.vcek(), certificates=chain), because)
+    expect_refused(MILAN.evidence(report(), MILAN.vcek(), certificates=chain), because)
 
 
 def test_a_leaf_that_plays_the_issuer_is_refused() -> None:
     """A chip's own key must not vouch for other keys: only RSA keys with AMD's names issue."""
     other = certificate("SEV-VCEK", leaf_key("chip").public_key(), "SEV-VCEK", rsa_key("SEV-Milan"))
-    refused(MILAN.evidence(report(), other), "not those of a chip")
+    expect_refused(MILAN.evidence(report(), other), "not those of a chip")
 
 
 @pytest.mark.parametrize(
@@ -214,22 +214,22 @@ def test_a_leaf_that_plays_the_issuer_is_refused() -> None:
     ],
 )
 def test_a_leaf_with_one_thing_wrong_is_refused(options: dict[str, Any], because: str) -> None:
-    refused(MILAN.evidence(report(), MILAN.vcek(**options)), because)
+    expect_refused(MILAN.evidence(report(), MILAN.vcek(**options)), because)
 
 
 def test_a_chip_that_hides_its_id_is_refused_even_if_its_certificate_does_too() -> None:
     hidden = MILAN.vcek(extensions=leaf_extensions("Milan", TCB, bytes(64)))
-    refused(MILAN.evidence(report(changes={0x1A0: bytes(64)}), hidden), "different chip")
+    expect_refused(MILAN.evidence(report(changes={0x1A0: bytes(64)}), hidden), "different chip")
 
 
 def test_a_clouds_certificate_must_name_the_cloud() -> None:
     nameless = MILAN.vlek(extensions=leaf_extensions("Milan", TCB, None))
-    refused(MILAN.evidence(report(changes=VLEK_BITS), nameless), "cannot be read")
+    expect_refused(MILAN.evidence(report(changes=VLEK_BITS), nameless), "cannot be read")
 
 
 def test_two_certificates_of_one_name_are_refused() -> None:
     other = MILAN.vcek(serial=9).public_bytes(Encoding.DER)
-    refused(MILAN.evidence(report(), MILAN.vcek(), vlek=other), "two certificates of the same name")
+    expect_refused(MILAN.evidence(report(), MILAN.vcek(), vlek=other), "two certificates of the same name")
 
 
 def table(entries: dict[str, bytes], *, swapped: bool = False) -> bytes:
@@ -253,16 +253,16 @@ def test_the_hosts_certificate_table_is_read(swapped: bool) -> None:
     for length in (*range(24, 200), *range(200, len(blob), 97)):
         with pytest.raises(AttestationRefused):
             judged(Evidence("sev-snp", report(), {"auxblob": blob[:length]}))
-    refused(Evidence("sev-snp", report(), {"auxblob": bytes(4096)}), "'SEV-VCEK' is missing")
+    expect_refused(Evidence("sev-snp", report(), {"auxblob": bytes(4096)}), "'SEV-VCEK' is missing")
     endless = table({"other": b""})[:24] * 40
-    refused(Evidence("sev-snp", report(), {"auxblob": endless}), "too many entries")
+    expect_refused(Evidence("sev-snp", report(), {"auxblob": endless}), "too many entries")
 
 
 def test_the_revocation_list_is_checked_where_there_is_one() -> None:
     strict = Policy(require_crl=True)
     plain = MILAN.evidence(report(), MILAN.vcek())
     assert judged(plain).details["revocation list"] == "not given"
-    refused(plain, "no revocation list", policy=strict)
+    expect_refused(plain, "no revocation list", policy=strict)
     for crl, because in (
         (MILAN.crl(MILAN.ask.serial_number), "revoked"),
         (MILAN.crl(MILAN.ark.serial_number), "revoked"),
@@ -271,9 +271,9 @@ def test_the_revocation_list_is_checked_where_there_is_one() -> None:
         (MILAN.crl(start=NOW + DAY, end=NOW + 2 * DAY), "list is not valid"),
         (MILAN.crl()[:-1], "cannot be read"),
     ):
-        refused(MILAN.evidence(report(), MILAN.vcek(), crl=crl), because)
+        expect_refused(MILAN.evidence(report(), MILAN.vcek(), crl=crl), because)
     forged = bytearray(MILAN.crl())
     forged[-1] ^= 1
-    refused(MILAN.evidence(report(), MILAN.vcek(), crl=bytes(forged)), "not signed by the root")
+    expect_refused(MILAN.evidence(report(), MILAN.vcek(), crl=bytes(forged)), "not signed by the root")
     listed = MILAN.evidence(report(), MILAN.vcek(), crl=MILAN.crl(MILAN.asvk.serial_number))
     assert judged(listed, policy=strict).details["revocation list"] == "checked"
