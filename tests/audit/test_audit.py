@@ -115,9 +115,9 @@ def test_likelihoods_come_close_to_the_claim(mechanism: Subject, runs: int) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fmi", "dp-rmi"])
 def test_gradients_come_close_to_the_claim(name: str) -> None:
-    """To 93 % at most: the noise is chosen by Rényi divergences, and has an exact epsilon that is smaller."""
+    """To 92 % at most: the noise is chosen by Rényi divergences, and has an exact epsilon that is smaller."""
     finding = audit(subject(name, FOUR), runs=6000)
-    assert 0.5 < finding.ratio < 0.93
+    assert 0.5 < finding.ratio < 0.92
     assert finding.statistic == GRADIENTS
 
 
