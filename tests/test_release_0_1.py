@@ -1,0 +1,79 @@
+"""A database that release 0.1 wrote: every later release opens it, answers from it, checks it and adds to it.
+
+tests/vectors/release-0.1 was written by that release: a folder with two tables, rekeyed once; its key, ledger and
+anchor; an analyst's key (passphrase "correct horse"); a backup from before the rekey; and the answers that it gave.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import scumble
+from serving import SIMULATED, serving
+
+VECTORS = Path(__file__).parent / "vectors" / "release-0.1"
+EXPECTED = json.loads((VECTORS / "expected.json").read_text())
+
+
+@pytest.fixture
+def clinic(tmp_path: Path) -> Path:
+    """A copy that may be written to, with the modes that git does not keep."""
+    shutil.copytree(VECTORS, tmp_path, dirs_exist_ok=True)
+    for key in tmp_path.glob("*.key"):
+        key.chmod(0o600)
+    (tmp_path / "clinic" / "scratch").mkdir(exist_ok=True)
+    return tmp_path / "clinic"
+
+
+def shown(rows: list[tuple[Any, ...]]) -> list[list[str | None]]:
+    """Rows as the vectors hold them."""
+    return [[None if value is None else str(value) for value in row] for row in rows]
+
+
+def test_it_opens_and_gives_the_same_answers(clinic: Path) -> None:
+    with scumble.open(clinic) as db:
+        answers = {query: shown(db.sql(query).fetchall()) for query in EXPECTED["answers"]}
+        assert answers == EXPECTED["answers"]
+        assert {table.name: table.capacity for table in db.tables} == EXPECTED["capacities"]
+        assert [grant.name for grant in db.grants()] == ["alice"]
+        assert db.check() == 302
+        spent = [[entry.label, str(entry.epsilon), entry.state] for entry in db.ledger.entries()]
+        assert (str(db.ledger.spent()), spent) == (EXPECTED["spent"], EXPECTED["ledger"])
+
+
+def test_it_takes_another_batch_another_table_and_another_key(clinic: Path) -> None:
+    with scumble.open(clinic) as db:
+        wards = pa.table({"ward": ["surgery"], "floor": pa.array([4], pa.int8())})
+        db.load("wards", wards, page_rows=16, capacity=16)
+        db.load("more", wards, indexes=["floor int:0:9 epsilon=1"])
+        db.rekey()
+    with scumble.open(clinic) as db:
+        assert db.sql("SELECT count(*), sum(floor) FROM wards").fetchall() == [(4, 10)]
+        assert db.sql("SELECT floor FROM more WHERE floor = 4").fetchall() == [(4,)]
+        assert [str(row[0]) for row in db.sql("SELECT count(*) FROM visits")] == ["260"]
+        assert db.check() > 302
+
+
+def test_its_backup_is_restored(clinic: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "scumble.cli", "restore", str(tmp_path / "clinic.backup"), str(tmp_path / "again")]
+    done = subprocess.run([*command, "--json"], capture_output=True, check=True, text=True)
+    assert json.loads(done.stdout)["version"] == EXPECTED["version"]
+
+
+def test_a_service_hosts_it_and_its_analyst_may_read_and_load(clinic: Path, tmp_path: Path) -> None:
+    served = tmp_path / "served"
+    (served / "default").mkdir(parents=True)
+    clinic.rename(served / "default" / "clinic")
+    query = next(iter(EXPECTED["answers"]))
+    with serving(served) as service, service.open("clinic", tmp_path) as owner:
+        alice: dict[str, Any] = {"key": tmp_path / "alice.key", "passphrase": "correct horse", "owner": owner.owner}
+        with scumble.open(service.url("clinic"), **alice, **SIMULATED) as db:
+            assert shown(db.sql(query).fetchall()) == EXPECTED["answers"][query]
+            assert db.granted is not None
+            assert db.granted.public_key.hex() in EXPECTED["alice"]
