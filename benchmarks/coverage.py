@@ -17,7 +17,7 @@ from benchmarks.figure import Figure, Line, Size, budget, say
 from benchmarks.overhead import lost_rows
 from scumble import DPPLRIndex, IntegerDomain
 from scumble.index.dp_plr import SLACK_SHARE
-from scumble.privacy.coverage import lossless_delta, shift
+from scumble.index.slack import lossless_delta, shift
 
 __all__ = ["expected", "losses", "measure"]
 

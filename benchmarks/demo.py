@@ -19,7 +19,7 @@ from benchmarks.hospital import DIAGNOSES, FIRST_DAY, LAST_DAY, MOST_AMOUNT, WAR
 from scumble.cli.transcript import exchange_lines, public_names
 from scumble.index.file import encode
 from scumble.provider.front import Provider
-from scumble.provider.transcript import Exchange
+from scumble.store.transcript import Exchange
 
 __all__ = ["main"]
 

@@ -16,7 +16,7 @@ from benchmarks.service.running import Running, running
 from scumble.cli.transcript import exchange_lines, public_names
 from scumble.errors import ScumbleError
 from scumble.owner.identity import create_identity
-from scumble.provider.transcript import Transcript, exchanges
+from scumble.store.transcript import Transcript, exchanges
 
 __all__ = ["second_act"]
 

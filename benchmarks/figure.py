@@ -12,7 +12,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Literal
 
-from scumble.privacy.ledger import Budget, Ledger
+from scumble.owner.ledger import Ledger
+from scumble.privacy.budget import Budget
 
 __all__ = ["Figure", "Line", "Size", "budget", "machine", "one_core", "patched", "say", "seconds"]
 

@@ -17,10 +17,11 @@ from benchmarks.data import KEYS, make_counts
 from benchmarks.figure import Figure, Line, Size, budget, patched, say
 from scumble import DPPLRIndex, IntegerDomain
 from scumble.index import dp_plr
+from scumble.index import tree as partition
+from scumble.index import tree as release
 from scumble.index.model import IndexModel
-from scumble.privacy import partition, release
-from scumble.privacy.coverage import lossless_delta
-from scumble.privacy.tree import wide_tree
+from scumble.index.slack import lossless_delta
+from scumble.index.tree import wide_tree
 
 __all__ = ["build", "lost_rows", "measure", "overhead_rows", "sweep"]
 

@@ -32,8 +32,8 @@ from scumble import DPPLRIndex, Ledger, parse_domain
 from scumble.cli import columns, csv_file, main, output
 from scumble.errors import LedgerBusy
 from scumble.index.price import price_of
+from scumble.index.slack import lossless_delta
 from scumble.privacy.composition import row_delta
-from scumble.privacy.coverage import lossless_delta
 
 SCRIPTS = sorted((Path(__file__).parent / "cli").glob("*.txt"))
 KEYS = {"segments": int, "bytes": int, "max_error": int, "slack_rows": int, "epsilon": float, "delta": float}

@@ -25,7 +25,7 @@ from scumble.cli.answers import as_csv, as_json, as_table
 from scumble.cli.parameters import read_parameters
 from scumble.cli.statements import split, units
 from scumble.errors import InvalidParameter
-from scumble.owner.results import Result
+from scumble.owner.answers import Result
 from test_cli import here, scumble
 
 __all__ = ["here"]

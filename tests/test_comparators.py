@@ -19,8 +19,10 @@ from scipy.stats import binom, gamma
 
 from scumble import Budget, DPPLRIndex, ExplicitKeys, IntegerDomain, Ledger, PositionRange, ScumbleError
 from scumble.errors import BudgetUsed, InvalidKeys, InvalidParameter, NotFitted, OutOfDomain
-from scumble.index import comparators
-from scumble.index.comparators import (
+from scumble.index.contract import Index
+from scumble.index.slack import lossless_delta, shift
+from scumble.lab import comparators
+from scumble.lab.comparators import (
     CryptEpsilonIndex,
     DPBPlusTreeIndex,
     ExactIndex,
@@ -29,10 +31,8 @@ from scumble.index.comparators import (
     special,
     two_curves,
 )
-from scumble.index.comparators.dp_bplus_tree import RoutingTree
-from scumble.index.contract import Index
+from scumble.lab.comparators.dp_bplus_tree import RoutingTree
 from scumble.privacy import noise
-from scumble.privacy.coverage import lossless_delta, shift
 
 IntArray = NDArray[np.int64]
 FALSE_ALARM = 1e-7

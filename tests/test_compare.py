@@ -13,12 +13,12 @@ import pytest
 
 from scumble import DPPLRIndex, IntegerDomain, Ledger, parse_domain
 from scumble.errors import InvalidKeys, InvalidParameter, OutOfDomain
-from scumble.index import compare as module
-from scumble.index.comparators import refusals
-from scumble.index.comparators.two_curves import TwoCurves, TwoCurvesIndex
-from scumble.index.compare import WHAT_IF, Case, Comparison, Contender, Lookups, compare, draw, every_index, measure
 from scumble.index.contract import Terms
 from scumble.index.histogram import Histogram
+from scumble.lab import compare as module
+from scumble.lab.comparators import refusals
+from scumble.lab.comparators.two_curves import TwoCurves, TwoCurvesIndex
+from scumble.lab.compare import WHAT_IF, Case, Comparison, Contender, Lookups, compare, draw, every_index, measure
 
 UNTRAINED = [contender for contender in every_index() if not contender.trained]
 DOMAIN = IntegerDomain(0, 9)
@@ -207,7 +207,7 @@ def test_the_picture_is_written_or_refused(tmp_path: Path) -> None:
 
 
 def test_importing_scumble_does_not_import_it() -> None:
-    code = "import sys, scumble; sys.exit(bool({'pyarrow', 'scumble.index.compare', 'matplotlib'} & set(sys.modules)))"
+    code = "import sys, scumble; sys.exit(bool({'pyarrow', 'scumble.lab.compare', 'matplotlib'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -12,7 +12,7 @@ from scumble.index import dp_plr
 from scumble.index.curve import MonotoneCurve, NoisyCurve, make_monotone
 from scumble.index.histogram import Histogram
 from scumble.index.segments import Segments
-from scumble.privacy.coverage import (
+from scumble.index.slack import (
     _chernoff_bound,
     _exceeded_at_most,
     _largest_error,
@@ -22,7 +22,7 @@ from scumble.privacy.coverage import (
     release_bound,
     shift,
 )
-from scumble.privacy.tree import binary_tree, wide_tree
+from scumble.index.tree import binary_tree, wide_tree
 
 FALSE_ALARM = 1e-7
 MILLIONTH = Fraction(1, 10**6)

@@ -77,7 +77,7 @@ def test_the_unit_is_hardened(name: str, value: str) -> None:
 
 
 def test_the_unit_waits_for_longer_than_the_service_drains() -> None:
-    from scumble.service.server import DRAIN_SECONDS
+    from scumble.provider.server import DRAIN_SECONDS
 
     assert int(settings(UNIT)["TimeoutStopSec"][0]) > DRAIN_SECONDS
 

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scumble import domain as domain_package
-from scumble.domain import (
+from scumble import types as domain_package
+from scumble.errors import DomainError, InvalidKeys, InvalidParameter, OutOfDomain
+from scumble.types import (
     MAX_SIZE,
     CategoryDomain,
     DateDomain,
@@ -27,7 +28,6 @@ from scumble.domain import (
     TimestampDomain,
     parse_domain,
 )
-from scumble.errors import DomainError, InvalidKeys, InvalidParameter, OutOfDomain
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 

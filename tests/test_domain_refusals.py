@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from scumble.domain import (
+from scumble.errors import DomainError, InvalidKeys, OutOfDomain, ScumbleError
+from scumble.types import (
     MAX_SIZE,
     CategoryDomain,
     DateDomain,
@@ -24,7 +25,6 @@ from scumble.domain import (
     TimestampDomain,
     parse_domain,
 )
-from scumble.errors import DomainError, InvalidKeys, OutOfDomain, ScumbleError
 
 INTEGERS = IntegerDomain(0, 100)
 DECIMALS = DecimalDomain(0, 100, "0.5")
@@ -376,6 +376,6 @@ def test_a_long_list_is_cut_in_messages() -> None:
 
 
 def test_the_package_imports_without_pyarrow() -> None:
-    program = "import sys, scumble.domain as d; d.parse_domain('int:0:9').ranks([1]); print('pyarrow' in sys.modules)"
+    program = "import sys, scumble.types as d; d.parse_domain('int:0:9').ranks([1]); print('pyarrow' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert run.stdout == "False\n"

@@ -41,7 +41,9 @@ from scumble.errors import (
     NotFitted,
     OutOfDomain,
 )
-from scumble.privacy import coverage, noise, tree
+from scumble.index import slack as coverage
+from scumble.index import tree
+from scumble.privacy import noise
 
 SETTINGS = [
     {"mechanism": mechanism, "slack": slack} for mechanism in ("scumble", "paper") for slack in ("measured", "paper")
@@ -262,7 +264,7 @@ def test_a_crash_after_the_draw_leaves_it_spent(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     script = f"""
 import os, scumble
-from scumble.privacy import tree
+from scumble.index import tree
 tree.add_discrete_laplace = lambda *a: os.kill(os.getpid(), 9)
 ledger = scumble.Ledger.open({str(path)!r}, limit=2)
 scumble.DPPLRIndex().fit([1], domain=scumble.IntegerDomain(0, 9), budget=ledger.spend(1, "salary"))
@@ -417,14 +419,14 @@ def test_no_noise_but_from_the_noise_module() -> None:
     assert not [name for name, text in sources.items() if generators.search(text)]
     chance = re.compile(r"urandom|secrets\.|uuid4")
     assert {name for name, text in sources.items() if chance.search(text)} == {
-        "boundary/session.py",
+        "wire/channel.py",
         "cli/answers.py",
         "cli/output.py",
-        "enclave/build.py",
-        "enclave/keys.py",
-        "enclave/manifests.py",
+        "enclave/loads.py",
+        "enclave/pages.py",
+        "enclave/versions.py",
         "enclave/reseal.py",
-        "enclave/session.py",
+        "enclave/sessions.py",
         "enclave/sharing.py",
         "gateway/shelf.py",
         "gateway/tokens.py",
@@ -434,11 +436,11 @@ def test_no_noise_but_from_the_noise_module() -> None:
         "owner/key_file.py",
         "owner/loading.py",
         "privacy/noise.py",
-        "provider/transcript.py",
-        "remote/service.py",
-        "service/hosting.py",
-        "service/processes.py",
-        "service/routing.py",
+        "store/transcript.py",
+        "owner/remote/service.py",
+        "provider/hosting.py",
+        "provider/fleet.py",
+        "provider/routing.py",
     }
     assert not re.search(r"np\.random|default_rng|float\(", sources["privacy/noise.py"])
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from scumble import CategoryDomain, DPPLRIndex, ExplicitKeys, IntegerDomain, Ledger
 from scumble.errors import Corrupt, FileError, NewerVersion, NotFitted
-from scumble.index.file import CHECKSUM_BYTES, MAGIC, decode, encode
-from scumble.index.packing import pack, packed_bytes, unpack
+from scumble.index.file import CHECKSUM_BYTES, MAGIC, decode, encode, pack, packed_bytes, unpack
 
 
 def fitted(**options: object) -> DPPLRIndex:

@@ -9,8 +9,8 @@ import pytest
 import scumble.embedded
 from scumble.errors import LedgerBusy, ScumbleError
 from scumble.owner.database import Database
-from scumble.owner.session import Session
-from scumble.privacy.ledger import Budget
+from scumble.owner.versions import Session
+from scumble.privacy.budget import Budget
 
 INDEX = "k int:0:127 epsilon=1"
 

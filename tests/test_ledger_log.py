@@ -11,8 +11,8 @@ from scumble.errors import (
     FileError,
     NewerVersion,
 )
-from scumble.privacy import ledger_log
-from scumble.privacy.ledger import Ledger
+from scumble.owner import ledger_log
+from scumble.owner.ledger import Ledger
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from scumble.errors import BudgetError, BudgetUsed, FileError, LedgerBusy
-from scumble.privacy.ledger import Ledger
+from scumble.owner.ledger import Ledger
 
 
 def start(code: str, *arguments: object) -> subprocess.Popen[str]:
     """Run code in a fresh Python; its `path` is the first argument."""
     preamble = "import os, signal, sqlite3, sys\nfrom scumble.errors import *\n"
-    preamble += "from scumble.privacy.ledger import Ledger\npath = sys.argv[1]\n"
+    preamble += "from scumble.owner.ledger import Ledger\npath = sys.argv[1]\n"
     return subprocess.Popen(
         [sys.executable, "-c", preamble + textwrap.dedent(code), *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -191,7 +191,7 @@ def test_what_returned_before_a_kill_happened(path: Path, last_step: str) -> Non
 def test_a_kill_around_the_commit(path: Path, moment: str, spent: int) -> None:
     process = start(
         """
-        from scumble.privacy import ledger_log
+        from scumble.owner import ledger_log
         ledger = Ledger.open(path, limit=5)
         ledger.spend(1, "first")
         commit = ledger_log._commit

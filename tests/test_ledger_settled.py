@@ -18,9 +18,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from scumble.cli import main
 from scumble.errors import BudgetUsed, Overdraft
+from scumble.owner.ledger import Ledger
+from scumble.owner.ledger import RecordedBudget as Budget
+from scumble.owner.spends import Spent, with_losses
 from scumble.privacy.composition import room, total
-from scumble.privacy.ledger import Budget, Ledger
-from scumble.privacy.ledger_losses import Spent, with_losses
 from test_ledger_processes import finish, start
 
 LIMIT, DELTA_LIMIT = Fraction(6), Fraction(1, 10)
@@ -275,7 +276,7 @@ def test_one_load_after_another_is_charged_exactly_what_its_dearest_row_lost(
 # Processes that die.
 
 KILLED = """
-    from scumble.privacy import ledger_log
+    from scumble.owner import ledger_log
     ledger = Ledger.open(path, limit=9)
     commits, commit = 0, ledger_log._commit
     def counted(connection):

@@ -18,8 +18,8 @@ from benchmarks.paper.lab import Lab, Table, slug
 from benchmarks.paper.style import INDEX_STYLES, human, short
 from benchmarks.paper.tradeoff import UnsafeAppendixFMI
 
-from scumble.index.comparators.fmi import FMIIndex
-from scumble.index.compare import every_index
+from scumble.lab.comparators.fmi import FMIIndex
+from scumble.lab.compare import every_index
 from scumble.privacy.noise import discrete_laplace
 
 

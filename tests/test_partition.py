@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from scumble.index.histogram import Histogram
-from scumble.privacy.partition import cell_starts, scout_tree, worthwhile
-from scumble.privacy.release import release_adaptive_curve
+from scumble.index.tree import cell_starts, release_adaptive_curve, scout_tree, worthwhile
 
 SIZES = [2**17, 2**17 + 12_345, 2**20]
 

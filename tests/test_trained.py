@@ -17,13 +17,15 @@ from scipy import stats
 
 from scumble import Budget, IntegerDomain, Ledger, PositionRange
 from scumble.errors import InvalidParameter, NotFitted, ScumbleError
-from scumble.index.comparators import dp_rmi, fmi, trained, training
-from scumble.index.comparators.dp_rmi import DPRMIIndex, Stages, next_stage
-from scumble.index.comparators.fmi import FMIIndex
-from scumble.index.comparators.trained import TrainedIndex
-from scumble.index.comparators.training import CLIP_GRID, Curve, Examples, Response
-from scumble.privacy import accounting, coverage, noise
-from scumble.privacy.accounting import epsilon_spent, noise_multiplier
+from scumble.index import slack as coverage
+from scumble.lab import accounting
+from scumble.lab.accounting import epsilon_spent, noise_multiplier
+from scumble.lab.comparators import dp_rmi, fmi, trained, training
+from scumble.lab.comparators.dp_rmi import DPRMIIndex, Stages, next_stage
+from scumble.lab.comparators.fmi import FMIIndex
+from scumble.lab.comparators.trained import TrainedIndex
+from scumble.lab.comparators.training import CLIP_GRID, Curve, Examples, Response
+from scumble.privacy import noise
 
 dp_accounting: Any = pytest.importorskip("dp_accounting")
 rdp: Any = pytest.importorskip("dp_accounting.rdp")

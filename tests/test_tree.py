@@ -10,9 +10,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from scumble.index.histogram import Histogram
-from scumble.privacy.partition import scout_tree
-from scumble.privacy.release import release_curve
-from scumble.privacy.tree import BinaryTree, WideTree, _least_squares, binary_tree, estimate, variance, wide_tree
+from scumble.index.tree import (
+    BinaryTree,
+    WideTree,
+    _least_squares,
+    binary_tree,
+    estimate,
+    release_curve,
+    scout_tree,
+    variance,
+    wide_tree,
+)
 
 SIZES = range(1, 65)
 EPSILONS = [Fraction(1), Fraction(1, 10), Fraction(7, 3)]

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from scumble.attack import averaging, reconstruction, single_record, storage, volume
-from scumble.attack.report import Finding, Report
+from scumble.lab.attack import averaging, reconstruction, single_record, storage, volume
+from scumble.lab.attack.report import Finding, Report
 from verify.row import Row
 
 __all__ = ["rows"]

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 
-from scumble.audit import NAMES, Finding, audit, subject
+from scumble.lab.audit import NAMES, Finding, audit, subject
 from verify import planted_epsilon
 from verify.planted_epsilon import DEFECTS, EPSILONS
 from verify.row import Row

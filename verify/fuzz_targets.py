@@ -25,31 +25,31 @@ import numpy as np
 import pyarrow as pa
 
 from scumble import embedded
-from scumble.boundary.catalog import Catalog
-from scumble.boundary.manifest import MAGIC, unpack
-from scumble.boundary.requests import JSON, pack_execution
-from scumble.boundary.storage import RunShape
-from scumble.domain import parse_domain
-from scumble.enclave.keys import NONCE_BYTES, DataKeys
-from scumble.enclave.manifests import open_manifest
-from scumble.enclave.session import TrustedEnclave
+from scumble.enclave.pages import NONCE_BYTES, DataKeys
+from scumble.enclave.sessions import TrustedEnclave
+from scumble.enclave.versions import open_manifest
 from scumble.errors import ScumbleError, Tampered
 from scumble.index import file as index_file
 from scumble.owner import key_file
 from scumble.owner.anchor import Anchor
 from scumble.owner.database import Database
-from scumble.owner.encoding import encode_rows
 from scumble.owner.indexes import IndexSpec
-from scumble.owner.local import LocalSQL
-from scumble.owner.session import Session
+from scumble.owner.ledger import Ledger
+from scumble.owner.loading import encode_rows
+from scumble.owner.queries import LocalSQL
 from scumble.owner.sources import open_source
-from scumble.privacy.ledger import Ledger
+from scumble.owner.versions import Session
 from scumble.provider.front import Provider
-from scumble.provider.shapes import stated_shapes
-from scumble.provider.store import FileStore
-from scumble.schema.arrow import schema_of
-from scumble.schema.declared import parse_type
 from scumble.sql import explain, prepare
+from scumble.store.files import FileStore
+from scumble.store.runs import stated_shapes
+from scumble.types import parse_domain
+from scumble.types.arrow import schema_of
+from scumble.types.declared import parse_type
+from scumble.wire.catalog import Catalog
+from scumble.wire.manifest import MAGIC, unpack
+from scumble.wire.requests import JSON, pack_execution
+from scumble.wire.storage import RunShape
 
 __all__ = ["PLANTED", "TARGETS", "Ready", "holds"]
 
@@ -675,7 +675,7 @@ def _csv(home: Path) -> Ready:
 
 
 def _row_layout(schema: Any, spec: IndexSpec, domains: Any) -> Any:
-    from scumble.boundary.rows import RowLayout
+    from scumble.wire.requests import RowLayout
 
     return RowLayout(schema, (spec.domain.size,) if domains and spec.column in schema else ())
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.audit.tap import replaced
-from scumble.index.comparators import training
-from scumble.index.comparators.dp_bplus_tree import RoutingTree
-from scumble.privacy import coverage, noise
-from scumble.privacy.tree import BinaryTree, WideTree
+from scumble.index import slack as coverage
+from scumble.index.tree import BinaryTree, WideTree
+from scumble.lab.audit.tap import replaced
+from scumble.lab.comparators import training
+from scumble.lab.comparators.dp_bplus_tree import RoutingTree
+from scumble.privacy import noise
 
 __all__ = ["DEFECTS", "EPSILONS", "RUNS", "Defect", "a_level_short", "exact_bounds", "half_the_noise", "noise_reused"]
 

@@ -196,7 +196,9 @@ def _table() -> Any:
 
 def _patches(taint: Taint) -> list[Any]:
     """Where what is secret becomes undefined, and where it becomes defined because it is sealed next, or released."""
-    from scumble.enclave import build, execute, kernels, pages, work
+    from scumble.enclave import kernels, pages, work
+    from scumble.enclave import loads as build
+    from scumble.enclave import queries as execute
     from scumble.index.dp_plr import DPPLRIndex
 
     open_pages, write_pages = pages.RunReader.open_pages, pages.RunWriter.write_pages
@@ -248,7 +250,7 @@ def _patches(taint: Taint) -> list[Any]:
 
 def _defects() -> dict[str, Any]:
     """Executions that do the wrong thing with a secret and still answer."""
-    from scumble.enclave import execute
+    from scumble.enclave import queries as execute
 
     batches, blanked = execute._batches, execute._blanked
 

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 import scumble
 from scumble.errors import Busy, ScumbleError, Unavailable
-from scumble.privacy.ledger import Ledger
+from scumble.owner.ledger import Ledger
 from verify.row import Row
 from verify.service_checker import Verdict, checked, read_journals
 from verify.service_clients import CLIENT_FAULTS, TABLE, client, load, opened, pulled

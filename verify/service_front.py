@@ -83,7 +83,7 @@ def _runs(pid: int) -> bool:
 
 def _acknowledge_early() -> None:
     """A load is acknowledged, and committed some time later: if nobody kills the front in between."""
-    from scumble.provider.store import FileStore
+    from scumble.store.files import FileStore
 
     def early(store: FileStore, version: int, manifest: bytes) -> None:
         publish = store._manifests.publish
@@ -94,7 +94,7 @@ def _acknowledge_early() -> None:
 
 def _clear_nothing() -> None:
     """What a dead writer has left stays; and there is time to die."""
-    from scumble.provider.store import FileStore
+    from scumble.store.files import FileStore
 
     create = FileStore.create_run
 
@@ -120,8 +120,8 @@ FRONT_FAULTS: dict[str, Callable[[], None]] = {
 
 def main() -> None:
     """Serve until the end."""
-    from scumble.service import hosting, server
-    from scumble.service.leases import Leases
+    from scumble.provider import hosting, server
+    from scumble.provider.leases import Leases
 
     folder, port, fault = sys.argv[1:4]
     _patch(hosting, "Leases", partial(Leases, lease_seconds=LEASE_SECONDS))

@@ -30,9 +30,9 @@ import pyarrow as pa
 
 from scumble import embedded
 from scumble.errors import BadQuery, ScumbleError
-from scumble.owner import loading, running  # noqa: F401  here, so that no child has to import them anew
+from scumble.owner import loading  # noqa: F401  here, so that no child has to import them anew
 from scumble.owner.database import Database
-from scumble.privacy.ledger import Ledger
+from scumble.owner.ledger import Ledger
 from verify.row import Row
 
 __all__ = ["FAULTS", "Broken", "Soak", "Tally", "rows", "soak"]
@@ -263,9 +263,9 @@ def _patch(place: object, name: str, value: Callable[..., Any]) -> None:
 
 def _tear_commits() -> None:
     """HEAD is renamed before the tags that it vouches for are written."""
-    from scumble.provider import runs
-    from scumble.provider.files import replace
-    from scumble.provider.store import FileStore
+    from scumble.store import runs
+    from scumble.store.disk import replace
+    from scumble.store.files import FileStore
 
     late: list[tuple[Any, ...]] = []
     commit = FileStore.commit
@@ -283,7 +283,7 @@ def _tear_commits() -> None:
 def _clear_nothing() -> None:
     """What a dead writer has left stays."""
     from scumble.provider.front import Provider
-    from scumble.provider.store import FileStore
+    from scumble.store.files import FileStore
 
     _patch(FileStore, "_clear_leftovers", lambda store: None)
     _patch(Provider, "drop_unreferenced", lambda provider, keep=(): 0)

@@ -24,12 +24,11 @@ import numpy as np
 
 from scumble import embedded
 from scumble.enclave import kernels
-from scumble.enclave.aggregate import Accumulation
-from scumble.enclave.batch import Batch
-from scumble.enclave.build import Load
-from scumble.enclave.session import TrustedEnclave
+from scumble.enclave.loads import Load
+from scumble.enclave.queries import Accumulation, Batch
+from scumble.enclave.sessions import TrustedEnclave
 from scumble.owner.database import Database
-from scumble.owner.session import Session
+from scumble.owner.versions import Session
 from verify.row import Row
 
 __all__ = ["Found", "Verdict", "found_in", "judged", "rows", "yuen"]

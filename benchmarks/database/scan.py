@@ -15,8 +15,8 @@ from benchmarks.database.aggregates import QUERY
 from benchmarks.database.clock import shown, side_by_side
 from benchmarks.database.tables import COLUMNS, KEYS, bounds, loaded
 from benchmarks.figure import Figure, Line, Size, say
-from scumble.boundary.catalog import TAG_BYTES
 from scumble.owner.loading import PAGE_ROWS
+from scumble.wire.catalog import TAG_BYTES
 
 __all__ = ["decrypt_pages", "measure", "measure_rows", "measure_whole_rows"]
 

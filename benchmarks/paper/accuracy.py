@@ -17,8 +17,8 @@ from benchmarks.figure import Size
 from benchmarks.paper.lab import Lab, Table
 from benchmarks.paper.lookups import BETA, QUERIES, contenders, datasets, looked_up
 from benchmarks.paper.style import INK, SHADES
-from scumble.index.comparators import CryptEpsilonIndex
-from scumble.index.compare import KINDS, Case, Contender, Lookups, build, every_index
+from scumble.lab.comparators import CryptEpsilonIndex
+from scumble.lab.compare import KINDS, Case, Contender, Lookups, build, every_index
 
 __all__ = ["CEILING", "PAPER", "run"]
 

@@ -21,14 +21,14 @@ from benchmarks.paper.bounds import BOUNDS, SIZES_AND_PRIVACY, Bound, Setting
 from benchmarks.paper.lab import Lab, Table
 from benchmarks.paper.style import INK, SHADES, log_axis, short
 from scumble import DPPLRIndex, IntegerDomain
-from scumble.index.comparators import CryptEpsilonIndex, DPBPlusTreeIndex, SpecialIndex
-from scumble.index.comparators.dp_rmi import DPRMIIndex
-from scumble.index.comparators.fmi import FMIIndex
-from scumble.index.comparators.special import shift_rows
 from scumble.index.contract import Index
-from scumble.privacy.coverage import lossless_delta
+from scumble.index.slack import lossless_delta
+from scumble.index.tree import binary_tree
+from scumble.lab.comparators import CryptEpsilonIndex, DPBPlusTreeIndex, SpecialIndex
+from scumble.lab.comparators.dp_rmi import DPRMIIndex
+from scumble.lab.comparators.fmi import FMIIndex
+from scumble.lab.comparators.special import shift_rows
 from scumble.privacy.noise import discrete_laplace
-from scumble.privacy.tree import binary_tree
 
 __all__ = ["lemma_ratio", "rough_counts", "run"]
 

@@ -11,8 +11,8 @@ from benchmarks.figure import Size
 from benchmarks.paper.data import DATASETS
 from benchmarks.paper.lab import Lab
 from scumble.errors import ScumbleError
-from scumble.index.compare import KINDS, Case, Contender, Lookups, every_index, measure
-from scumble.privacy.coverage import lossless_delta
+from scumble.index.slack import lossless_delta
+from scumble.lab.compare import KINDS, Case, Contender, Lookups, every_index, measure
 
 __all__ = ["BETA", "QUERIES", "contenders", "datasets", "looked_up"]
 

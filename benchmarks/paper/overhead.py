@@ -6,7 +6,7 @@ Relative is the sum of the extra rows over the sum of the answers' rows, over th
 from benchmarks.paper.lab import Lab, Table
 from benchmarks.paper.lookups import BETA, contenders, datasets, looked_up
 from benchmarks.paper.style import INDEX_STYLES, log_axis, short
-from scumble.index.compare import KINDS
+from scumble.lab.compare import KINDS
 
 __all__ = ["run"]
 

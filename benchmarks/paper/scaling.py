@@ -14,9 +14,9 @@ from benchmarks.figure import Size, one_core
 from benchmarks.paper.lab import Lab
 from scumble import IntegerDomain
 from scumble.errors import ScumbleError
-from scumble.index.compare import Case, Contender, build, every_index
 from scumble.index.dp_plr import DPPLRIndex
-from scumble.privacy.coverage import lossless_delta
+from scumble.index.slack import lossless_delta
+from scumble.lab.compare import Case, Contender, build, every_index
 
 __all__ = ["CAPPED", "SIZES", "contenders", "grown"]
 

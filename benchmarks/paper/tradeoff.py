@@ -17,9 +17,9 @@ from benchmarks.paper.data import Dataset
 from benchmarks.paper.lab import Lab, Table
 from benchmarks.paper.lookups import BETA
 from benchmarks.paper.style import GREY, INDEX_STYLES, SHADES, IndexStyle, log_axis, short
-from scumble.index.comparators.fmi import FMIIndex
-from scumble.index.compare import Case, Contender, build
 from scumble.index.dp_plr import DPPLRIndex
+from scumble.lab.comparators.fmi import FMIIndex
+from scumble.lab.compare import Case, Contender, build
 
 __all__ = ["UnsafeAppendixFMI", "run"]
 

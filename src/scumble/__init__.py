@@ -30,7 +30,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scumble.domain import (
+    from scumble.errors import ScumbleError
+    from scumble.index.contract import PositionRange
+    from scumble.index.dp_plr import DPPLRIndex
+    from scumble.index.summary import IndexSummary
+    from scumble.opening import connect, create, open  # noqa: A004  as in scumble.open(path)
+    from scumble.owner.answers import Result
+    from scumble.owner.database import Database, Prepared
+    from scumble.owner.dbapi import Connection
+    from scumble.owner.indexes import IndexSpec
+    from scumble.owner.ledger import Ledger
+    from scumble.owner.loading import LoadOptions, LoadReport
+    from scumble.privacy.budget import Budget
+    from scumble.types import (
         CategoryDomain,
         DateDomain,
         DecimalDomain,
@@ -42,17 +54,6 @@ if TYPE_CHECKING:
         TimestampDomain,
         parse_domain,
     )
-    from scumble.errors import ScumbleError
-    from scumble.index.dp_plr import DPPLRIndex
-    from scumble.index.positions import PositionRange
-    from scumble.index.summary import IndexSummary
-    from scumble.opening import connect, create, open  # noqa: A004  as in scumble.open(path)
-    from scumble.owner.database import Database, Prepared
-    from scumble.owner.dbapi import Connection
-    from scumble.owner.indexes import IndexSpec
-    from scumble.owner.loading import LoadOptions, LoadReport
-    from scumble.owner.results import Result
-    from scumble.privacy.ledger import Budget, Ledger
 
 __version__ = "0.1.0"
 
@@ -87,7 +88,7 @@ __all__ = [
 
 # Imported on use: an enclave process, which starts from this package too, then holds nothing but its own code.
 _NAMES: dict[str, tuple[str, ...]] = {
-    "scumble.domain": (
+    "scumble.types": (
         "CategoryDomain",
         "DateDomain",
         "DecimalDomain",
@@ -101,15 +102,16 @@ _NAMES: dict[str, tuple[str, ...]] = {
     ),
     "scumble.errors": ("ScumbleError",),
     "scumble.index.dp_plr": ("DPPLRIndex",),
-    "scumble.index.positions": ("PositionRange",),
+    "scumble.index.contract": ("PositionRange",),
     "scumble.index.summary": ("IndexSummary",),
     "scumble.opening": ("connect", "create", "open"),
     "scumble.owner.database": ("Database", "Prepared"),
     "scumble.owner.dbapi": ("Connection",),
     "scumble.owner.indexes": ("IndexSpec",),
     "scumble.owner.loading": ("LoadOptions", "LoadReport"),
-    "scumble.owner.results": ("Result",),
-    "scumble.privacy.ledger": ("Budget", "Ledger"),
+    "scumble.owner.answers": ("Result",),
+    "scumble.owner.ledger": ("Ledger",),
+    "scumble.privacy.budget": ("Budget",),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 
-from scumble.enclave.session import TrustedEnclave
+from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import Busy, Exists, FileError, InvalidParameter
 from scumble.owner import key_file
 from scumble.owner.beginning import begin_key
@@ -19,7 +19,7 @@ from scumble.owner.identity import open_any
 from scumble.owner.key_file import Passphrase
 from scumble.privacy.amounts import Exact
 from scumble.provider.front import Provider
-from scumble.provider.store import FileStore
+from scumble.store.files import FileStore
 
 __all__ = ["connect", "create", "open"]
 

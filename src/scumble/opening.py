@@ -12,8 +12,8 @@ from scumble.errors import InvalidParameter
 from scumble.owner.database import Database
 from scumble.owner.dbapi import Connection
 from scumble.owner.key_file import Passphrase
+from scumble.owner.remote.address import is_address
 from scumble.privacy.amounts import Exact
-from scumble.remote.address import is_address
 
 __all__ = ["connect", "create", "open"]
 
@@ -37,7 +37,7 @@ def create(
     the tenant's, and `connecting` are fields of `Connecting`.
     """
     if is_address(target):
-        from scumble.remote import opening
+        from scumble.owner.remote import opening
 
         return opening.create(
             str(target),
@@ -71,7 +71,7 @@ def open(  # noqa: A001  as in scumble.open(target)
     now on, although a later one was seen. A provider who puts back an old version looks just the same: be sure who did.
     """
     if is_address(target):
-        from scumble.remote import opening
+        from scumble.owner.remote import opening
 
         return opening.open_at(
             str(target),

@@ -11,10 +11,10 @@ import pytest
 from verify import planted_epsilon
 from verify.planted_epsilon import DEFECTS, EPSILONS
 
-from scumble.audit import NAMES, Finding, Subject, audit, subject
-from scumble.audit.mechanisms import paper_tree, wide
-from scumble.audit.subject import GRADIENTS, LIKELIHOOD
 from scumble.errors import InvalidParameter
+from scumble.lab.audit import NAMES, Finding, Subject, audit, subject
+from scumble.lab.audit.mechanisms import paper_tree, wide
+from scumble.lab.audit.subject import GRADIENTS, LIKELIHOOD
 
 ONE, TWO, FOUR = Fraction(1), Fraction(2), Fraction(4)
 RUNS = {"database": 25, "fmi": 100, "dp-rmi": 100, "adaptive-tree": 400}

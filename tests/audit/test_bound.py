@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from scumble.audit.bound import (
+from scumble.lab.audit.bound import (
     Features,
     bound_of_features,
     bound_of_gaussian_scores,

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from scumble.audit.mechanisms import ERROR_SHARE, neighbours, subject
-from scumble.audit.subject import GRADIENTS, LIKELIHOOD
-from scumble.audit.tap import BoundLaw, GaussianLaw, LaplaceLaw, Tap
 from scumble.index.histogram import Histogram
+from scumble.index.slack import lossless_delta, shift
+from scumble.index.tree import binary_tree, release_adaptive_curve, release_curve
+from scumble.lab.audit.mechanisms import ERROR_SHARE, neighbours, subject
+from scumble.lab.audit.subject import GRADIENTS, LIKELIHOOD
+from scumble.lab.audit.tap import BoundLaw, GaussianLaw, LaplaceLaw, Tap
 from scumble.privacy import noise
-from scumble.privacy.coverage import lossless_delta, shift
-from scumble.privacy.release import release_adaptive_curve, release_curve
-from scumble.privacy.tree import binary_tree
 
 IntArray = NDArray[np.int64]
 

@@ -11,7 +11,7 @@ from e2e_tables import RandomTable, random_table
 from scumble import embedded
 from scumble.owner.database import Database
 from scumble.provider.front import Provider
-from scumble.provider.transcript import Event
+from scumble.store.transcript import Event
 
 LIMIT, DELTA_LIMIT = 1000, "0.01"
 

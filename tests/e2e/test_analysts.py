@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 import scumble
-from scumble.enclave.session import TrustedEnclave
+from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import BadQuery, Locked, Overdraft, Refused, ScumbleError
 from scumble.owner import identity, key_file
 from scumble.owner.database import Database
 from scumble.provider.front import Provider
-from scumble.provider.store import FileStore
+from scumble.store.files import FileStore
 
 INDEX = ["k int:0:99 epsilon=0.5"]
 

@@ -51,7 +51,7 @@ from scumble.errors import (
     Tampered,
 )
 from scumble.owner.database import Database
-from scumble.provider.store import FileStore
+from scumble.store.files import FileStore
 
 MARKER = "PlantedQuokka"
 NUMBER = 7_307_011_997_531
@@ -557,7 +557,7 @@ def test_a_table_that_is_not_there(home: Path) -> None:
 
 def test_two_writers_at_once(home: Path) -> None:
     code = (
-        "import sys; from scumble.provider.store import FileStore\n"
+        "import sys; from scumble.store.files import FileStore\n"
         "with FileStore(sys.argv[1]).writer(): print('holding', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(

@@ -30,9 +30,11 @@ from databases import (
 )
 
 from scumble.errors import ScumbleError
+from scumble.owner import ledger_log
 from scumble.owner.database import Database
-from scumble.privacy import ledger_log, noise
-from scumble.privacy.ledger import Budget, Ledger
+from scumble.owner.ledger import Ledger
+from scumble.privacy import noise
+from scumble.privacy.budget import Budget
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 CALLS = ("write", "pwrite", "posix_fallocate", "ftruncate", "fsync", "replace", "rename", "link", "unlink", "mkdir")

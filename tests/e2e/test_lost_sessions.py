@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 
 import scumble
-from scumble.enclave.session import TrustedEnclave
+from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import Unavailable
 from scumble.owner import database as owner_database
 from scumble.owner import key_file
 from scumble.owner.database import Database
 from scumble.owner.loading import can_reopen
 from scumble.provider.front import Provider
-from scumble.provider.store import FileStore
+from scumble.store.files import FileStore
 
 INDEX = ["k int:0:99 epsilon=0.5"]
 

@@ -12,7 +12,7 @@ from e2e_databases import events
 
 from scumble import embedded
 from scumble.owner.database import Database
-from scumble.provider.transcript import Event
+from scumble.store.transcript import Event
 
 ROWS = 4000
 WORDS = [

@@ -435,7 +435,7 @@ def test_a_second_batch_takes_its_types_from_the_table(tmp_path: Path) -> None:
 
 def test_plans_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Statements of ever new shapes: both ends forget old plans together, and answers stay right."""
-    monkeypatch.setattr("scumble.owner.running.KEPT", 4)
+    monkeypatch.setattr("scumble.owner.queries.KEPT", 4)
     with scumble.create(tmp_path / "db", limit=10) as db:
         db.load("t", pa.table({"k": list(range(10))}), capacity=16)
         for turn in range(2):

@@ -108,7 +108,7 @@ def test_the_generator_reaches_every_part(tmp_path: Path) -> None:
 @pytest.mark.parametrize("defect", ["a row too few", "an end too many", "nulls that match", "a wrong sum"])
 def test_planted_defects_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: str) -> None:
     from scumble.enclave import kernels
-    from scumble.enclave.batch import Batch
+    from scumble.enclave.queries import Batch
 
     if defect == "a row too few":
         mask_rows = kernels.mask_rows

@@ -27,7 +27,7 @@ from scumble.errors import FileError, KeyRefused, ScumbleError, Stale, Tampered
 from scumble.owner import key_file
 from scumble.owner.anchor import Anchor
 from scumble.owner.database import Database
-from scumble.provider.store import FileStore
+from scumble.store.files import FileStore
 
 
 @pytest.fixture

@@ -35,13 +35,13 @@ from databases import (
     sums,
 )
 
-from scumble.boundary.catalog import TAG_BYTES, Run, Table
-from scumble.boundary.manifest import pack, unpack
-from scumble.enclave.keys import DataKeys
-from scumble.enclave.manifests import open_manifest
+from scumble.enclave.pages import DataKeys
+from scumble.enclave.versions import open_manifest
 from scumble.errors import KeyRefused, NewerVersion, NotFound, ScumbleError, Tampered
 from scumble.owner import key_file
 from scumble.owner.database import Database
+from scumble.wire.catalog import TAG_BYTES, Run, Table
+from scumble.wire.manifest import pack, unpack
 
 COUNT = 20
 ONE_INDEX = ("k int:0:127 epsilon=1",)

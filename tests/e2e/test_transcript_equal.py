@@ -20,14 +20,13 @@ from e2e_queries import Query, random_query
 from e2e_tables import Col, RandomTable, random_rows, random_table
 
 from scumble import embedded
-from scumble.boundary.requests import Execution
-from scumble.boundary.storage import Storage
-from scumble.enclave import execute
-from scumble.enclave.build import Load
-from scumble.enclave.sorting import Rows
+from scumble.enclave import queries as execute
+from scumble.enclave.loads import Load, Rows
 from scumble.errors import QueryError
 from scumble.index.model import IndexModel
-from scumble.provider.transcript import Event, comparable
+from scumble.store.transcript import Event, comparable
+from scumble.wire.requests import Execution
+from scumble.wire.storage import Storage
 
 CAPACITY = 1500
 PAGE_ROWS = 32
@@ -123,7 +122,7 @@ def test_transcripts_of_an_external_sort_are_equal(
     def small(storage: Storage, words: int, chunk_rows: int) -> Rows:
         return Rows(storage, words, 4 * PAGE_ROWS)
 
-    monkeypatch.setattr("scumble.enclave.build.Rows", small)
+    monkeypatch.setattr("scumble.enclave.loads.Rows", small)
     rng = Random(6)  # noqa: S311
     while not (pair := tables_of(rng, equal_count=False))[0].indexes:
         pass

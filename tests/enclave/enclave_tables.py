@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from scumble.boundary.catalog import Run, Table
-from scumble.boundary.storage import RunShape
-from scumble.enclave.keys import DataKeys
+from scumble.enclave.pages import DataKeys
 from scumble.errors import NotFound, Tampered
-from scumble.schema import Column, Schema
-from scumble.schema.declared import parse_type
+from scumble.types import Column, Schema
+from scumble.types.declared import parse_type
+from scumble.wire.catalog import Run, Table
+from scumble.wire.storage import RunShape
 
 DATABASE = "0a" * 16
 KEYS = DataKeys(bytes(range(32)), DATABASE)

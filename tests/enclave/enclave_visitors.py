@@ -8,18 +8,18 @@ from typing import Any
 import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from scumble.boundary.grants import public_text
-from scumble.boundary.storage import Storage
-from scumble.enclave.session import TrustedEnclave
-from scumble.enclave.vault import Vault
+from scumble.enclave.sessions import TrustedEnclave
+from scumble.enclave.versions import Vault
 from scumble.owner import key_file
 from scumble.owner.database import Database
 from scumble.owner.indexes import IndexSpec
-from scumble.owner.session import Session
-from scumble.privacy.ledger import Ledger
+from scumble.owner.ledger import Ledger
+from scumble.owner.versions import Session
 from scumble.provider.front import Provider
-from scumble.provider.store import FileStore
-from scumble.provider.transcript import Transcript
+from scumble.store.files import FileStore
+from scumble.store.transcript import Transcript
+from scumble.wire.grants import public_text
+from scumble.wire.storage import Storage
 
 ADA, BOB = (Ed25519PrivateKey.from_private_bytes(bytes([place] * 32)) for place in (7, 8))
 

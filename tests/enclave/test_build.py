@@ -7,13 +7,12 @@ import pytest
 from enclave_tables import KEYS, MemoryStorage, table_of
 from numpy.typing import NDArray
 
-from scumble.boundary.catalog import Run, Table
-from scumble.boundary.orders import IndexOrder
-from scumble.boundary.rows import RowLayout
-from scumble.domain import parse_domain
-from scumble.enclave.build import Load
+from scumble.enclave.loads import Load
 from scumble.enclave.pages import RunReader
 from scumble.errors import InvalidParameter
+from scumble.types import parse_domain
+from scumble.wire.catalog import Run, Table
+from scumble.wire.requests import IndexOrder, RowLayout
 
 PAGE_ROWS = 16
 SIZE = 64

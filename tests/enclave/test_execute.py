@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from enclave_tables import KEYS, MemoryStorage, table_of
 
-from scumble.boundary.catalog import Run, Table
-from scumble.boundary.plan import Aggregate, Aggregates, Plan, RowColumns
-from scumble.boundary.predicate import Constant, In
-from scumble.boundary.requests import PageRange, Scan, pack_execution, unpack_execution
-from scumble.enclave.execute import Prepared, _pieces, execute
 from scumble.enclave.pages import RunReader, RunWriter
+from scumble.enclave.queries import Prepared, _pieces, execute
 from scumble.errors import InvalidParameter, Tampered
+from scumble.wire.catalog import Run, Table
+from scumble.wire.plan import Aggregate, Aggregates, Plan, RowColumns
+from scumble.wire.predicate import Constant, In
+from scumble.wire.requests import PageRange, Scan, pack_execution, unpack_execution
 
 PAGE_ROWS, PAGES, REAL = 16, 6, 85
 ROWS = PAGE_ROWS * PAGES

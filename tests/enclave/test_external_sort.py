@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from scumble.enclave.sorting import Rows, _network
+from scumble.enclave.loads import Rows, _network
 from scumble.errors import Tampered
-from scumble.provider.store import FileStore
+from scumble.store.files import FileStore
 
 Words = NDArray[np.int64]
 

@@ -10,16 +10,16 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from enclave_visitors import ADA, BOB, Clinic, clinic, load_request, text_of
 
-from scumble.boundary.plan import Aggregate, Aggregates, Plan
-from scumble.boundary.predicate import Constant
-from scumble.boundary.requests import Scan
-from scumble.enclave.session import TrustedEnclave
-from scumble.enclave.vault import Vault
+from scumble.enclave.sessions import TrustedEnclave
+from scumble.enclave.versions import Vault
 from scumble.errors import Locked, NotFound, Overdraft, Refused, ScumbleError, Stale, Tampered
 from scumble.owner import key_file
 from scumble.owner.database import Database
-from scumble.owner.session import Session
-from scumble.provider.store import FileStore
+from scumble.owner.versions import Session
+from scumble.store.files import FileStore
+from scumble.wire.plan import Aggregate, Aggregates, Plan
+from scumble.wire.predicate import Constant
+from scumble.wire.requests import Scan
 
 NO_BOUNDS = np.zeros(0, np.int64)
 Both = tuple[Clinic, Database]

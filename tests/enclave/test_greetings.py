@@ -12,10 +12,10 @@ from enclave_tables import DATABASE, MemoryStorage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scumble.boundary import session as boundary
-from scumble.boundary.session import Greeting, is_succession, open_greeting, seal_greeting, succession
-from scumble.enclave.session import TrustedEnclave
+from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import Tampered
+from scumble.wire import channel as boundary
+from scumble.wire.channel import Greeting, is_succession, open_greeting, seal_greeting, succession
 
 ENCLAVE = X25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC = ENCLAVE.public_key().public_bytes_raw()

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 from enclave_tables import DATABASE, KEYS, MemoryStorage, table_of
 
-from scumble.boundary.catalog import Catalog, Run
-from scumble.boundary.grants import Grant
-from scumble.boundary.manifest import pack, unpack
-from scumble.enclave.access import Access
-from scumble.enclave.keys import DataKeys
-from scumble.enclave.manifests import check_chain, manifest_hash, open_head, open_manifest, seal_manifest
+from scumble.enclave.grants import Access
+from scumble.enclave.pages import DataKeys
+from scumble.enclave.versions import check_chain, manifest_hash, open_head, open_manifest, seal_manifest
 from scumble.errors import ScumbleError, Tampered
+from scumble.wire.catalog import Catalog, Run
+from scumble.wire.grants import Grant
+from scumble.wire.manifest import pack, unpack
 
 RUN = "cd" * 16
 ACCESS = Access(b"o" * 32)

@@ -7,11 +7,10 @@ import pytest
 from enclave_tables import DATABASE, KEYS, TYPES, MemoryStorage, table_of
 from numpy.typing import NDArray
 
-from scumble.boundary.catalog import TAG_BYTES, Run, Table
-from scumble.enclave.keys import DataKeys
-from scumble.enclave.pages import RunReader, RunWriter
+from scumble.enclave.pages import DataKeys, RunReader, RunWriter
 from scumble.enclave.reseal import reseal
 from scumble.errors import Tampered
+from scumble.wire.catalog import TAG_BYTES, Run, Table
 
 PAGE_ROWS, PAGES = 16, 5
 ROWS = PAGE_ROWS * PAGES

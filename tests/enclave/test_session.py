@@ -10,11 +10,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from scumble.boundary.session import Channel, Greeting, done, open_greeting, refusal, seal_greeting, settle
-from scumble.enclave.session import TrustedEnclave
+from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import Busy, InvalidParameter, NotFound, ScumbleError, Tampered
-from scumble.owner.session import Session
-from scumble.provider.store import FileStore
+from scumble.owner.versions import Session
+from scumble.store.files import FileStore
+from scumble.wire.channel import Channel, Greeting, done, open_greeting, refusal, seal_greeting, settle
 
 DATA_KEY = bytes(range(32))
 DATABASE = "0a" * 16

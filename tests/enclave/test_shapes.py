@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from enclave_visitors import ADA, BOB, Clinic, clinic, text_of
 
-from scumble.boundary.session import PADDED_BYTES, REFUSAL_BYTES, executed, executed_bytes, refusal, settle
-from scumble.enclave import execute
-from scumble.enclave.batch import Batch
+from scumble.enclave import queries as execute
+from scumble.enclave.queries import Batch
 from scumble.errors import InvalidParameter, NotFound, ScumbleError
 from scumble.owner.database import Database
-from scumble.provider.transcript import comparable
+from scumble.store.transcript import comparable
+from scumble.wire.channel import PADDED_BYTES, REFUSAL_BYTES, executed, executed_bytes, refusal, settle
 
 CALM, CURSED = 5, 113
 QUERIES = [

@@ -8,10 +8,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from scumble.attack import averaging, picture, reconstruction, single_record, volume
-from scumble.attack.report import Finding, Report
 from scumble.cli.attack import attack
 from scumble.errors import InvalidParameter
+from scumble.lab.attack import averaging, picture, reconstruction, single_record, volume
+from scumble.lab.attack.report import Finding, Report
 
 
 def run(*words: str) -> Any:

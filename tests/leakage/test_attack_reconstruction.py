@@ -7,18 +7,10 @@ asserted of it holds for every noise, or but for a chance far below 1e-6, as eac
 import numpy as np
 import pytest
 
-from scumble.attack.hashed import fractions, made_up_counts, uniform_ranges
-from scumble.attack.laboratory import laboratory
-from scumble.attack.reconstruction import (
-    Public,
-    Target,
-    all_ranges,
-    attack,
-    exact_target,
-    private_target,
-    quality,
-)
 from scumble.index.model import IndexModel
+from scumble.lab.attack.hashed import fractions, made_up_counts, uniform_ranges
+from scumble.lab.attack.laboratory import laboratory
+from scumble.lab.attack.reconstruction import Public, Target, all_ranges, attack, exact_target, private_target, quality
 
 SIZE = 200
 DENSE = made_up_counts(6_000, SIZE)

@@ -6,7 +6,7 @@ no test here raises a false alarm, or fails to raise one, with a chance of 1e-6.
 
 import pytest
 
-from scumble.attack.single_record import (
+from scumble.lab.attack.single_record import (
     Advantage,
     advantage_bound,
     attack,

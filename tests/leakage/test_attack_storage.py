@@ -2,8 +2,8 @@
 
 import pytest
 
-from scumble.attack.planted import UnsafeUncheckedEnclave
-from scumble.attack.storage import ATTEMPTS, Attempt, attack, attempts
+from scumble.lab.attack.planted import UnsafeUncheckedEnclave
+from scumble.lab.attack.storage import ATTEMPTS, Attempt, attack, attempts
 
 
 def test_every_attempt_fails() -> None:

@@ -1,8 +1,8 @@
 """Sizes of answers: padded ones tell nothing, for certain; planted ones that are not padded tell the counts."""
 
-from scumble.attack.laboratory import Seen
-from scumble.attack.planted import UnsafeUnpaddedEnclave
-from scumble.attack.volume import RANGES, attack, guess_counts, watch_queries
+from scumble.lab.attack.laboratory import Seen
+from scumble.lab.attack.planted import UnsafeUnpaddedEnclave
+from scumble.lab.attack.volume import RANGES, attack, guess_counts, watch_queries
 
 ROWS, QUERIES = 2_000, 120
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scumble.boundary.rows import RowLayout
-from scumble.domain import Domain, parse_domain
 from scumble.errors import BadRows
-from scumble.owner.encoding import dummy_rows, encode_rows
-from scumble.schema.arrow import decode, schema_of
+from scumble.owner.loading import dummy_rows, encode_rows
+from scumble.types import Domain, parse_domain
+from scumble.types.arrow import decode, schema_of
+from scumble.wire.requests import RowLayout
 
 MARKER = "MARKER_7319"
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scumble.boundary.grants import Grant, parse_public_key, public_text
 from scumble.errors import Exists, InvalidParameter, KeyRefused, NewerVersion, Tampered
 from scumble.owner import identity, key_file
+from scumble.wire.grants import Grant, parse_public_key, public_text
 
 DATABASE = "0a" * 16
 

@@ -18,10 +18,10 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from scumble.domain import parse_domain
 from scumble.errors import BadQuery, BadRows, FileError, InvalidParameter, NotFound, ScumbleError
 from scumble.owner.sources import Source, open_source
-from scumble.schema.arrow import schema_of
+from scumble.types import parse_domain
+from scumble.types.arrow import schema_of
 
 MARKER = "MARKER_7319"
 ROWS = 1000
@@ -271,7 +271,7 @@ def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ImportError
         return real(name, package)
 
-    monkeypatch.setattr("scumble.owner.batches.import_module", without)
+    monkeypatch.setattr("scumble.owner.sources.batches.import_module", without)
     with pytest.raises(ScumbleError, match="PostgreSQL needs psycopg") as refusal:
         open_source("postgresql://localhost/x", table="t")
     assert refusal.value.hint == "pip install 'scumble[postgres]'"

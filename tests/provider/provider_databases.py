@@ -5,11 +5,11 @@ import random
 from hashlib import sha256
 from pathlib import Path
 
-from scumble.boundary.catalog import Catalog, Run, Table
-from scumble.boundary.manifest import pack
 from scumble.errors import NotFound
-from scumble.provider.store import FileStore
-from scumble.schema import Column, ColumnType, Kind, Schema
+from scumble.store.files import FileStore
+from scumble.types import Column, ColumnType, Kind, Schema
+from scumble.wire.catalog import Catalog, Run, Table
+from scumble.wire.manifest import pack
 
 PAGE_ROWS = 16
 SCHEMA = Schema(

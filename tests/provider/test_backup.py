@@ -17,9 +17,9 @@ from provider_databases import load, manifest, write_run
 from typing_extensions import Buffer
 
 from scumble.errors import Exists, FileError, NotFound, Tampered
-from scumble.provider.backup import Report, backup, backup_to, restore, restore_from
-from scumble.provider.files import open_to_read
-from scumble.provider.store import FileStore
+from scumble.store.backup import Report, backup, backup_to, restore, restore_from
+from scumble.store.disk import open_to_read
+from scumble.store.files import FileStore
 
 RUNS = {"r1": 5, "r2": 9, "r3": 40}
 
@@ -129,7 +129,7 @@ def test_a_head_that_moves_on_while_files_are_opened_is_read_anew(
             replace_everything(folder)
         return open_to_read(path, name)
 
-    monkeypatch.setattr("scumble.provider.backup.open_to_read", opens)
+    monkeypatch.setattr("scumble.store.backup.open_to_read", opens)
     descriptors = open_files()
     sink = io.BytesIO()
     assert backup(sink, folder).version == 4
@@ -187,7 +187,7 @@ def test_more_runs_than_files_may_be_open(tmp_path: Path) -> None:
         store.commit(1, manifest(1, runs))
     store.close()
     code = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (60, {hard}))\n"
-    code += "from pathlib import Path; from scumble.provider.backup import backup_to\n"
+    code += "from pathlib import Path; from scumble.store.backup import backup_to\n"
     code += "print(backup_to(Path(sys.argv[2]), Path(sys.argv[1])).runs)"
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     arguments = [str(tmp_path / "db"), str(tmp_path / "b.tar")]
@@ -274,7 +274,7 @@ def test_places_that_cannot_be_written_or_read(folder: Path, tmp_path: Path) -> 
 )
 def test_a_kill_leaves_nothing_in_its_place(folder: Path, tmp_path: Path, work: str) -> None:
     (tmp_path / "a.tar").write_bytes(archive_of(folder))
-    code = "import os, signal\nfrom pathlib import Path\nfrom scumble.provider.backup import backup_to, restore_from\n"
+    code = "import os, signal\nfrom pathlib import Path\nfrom scumble.store.backup import backup_to, restore_from\n"
     code += f"def die(*_):\n    os.kill(os.getpid(), signal.SIGKILL)\n{work}"
     process = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)
     assert process.returncode == -signal.SIGKILL

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from provider_databases import load
 
 from scumble.errors import Corrupt, FileError, NewerVersion
-from scumble.provider.backup import backup, restore
-from scumble.provider.store import FileStore
+from scumble.store.backup import backup, restore
+from scumble.store.files import FileStore
 
 Member = tuple[tarfile.TarInfo, bytes]
 RUNS = {"r1": 2, "r2": 3}

@@ -19,7 +19,7 @@ import pytest
 from provider_databases import check_run, database, files, load, manifest, shape, write_run
 
 from scumble.errors import Busy
-from scumble.provider.store import FileStore
+from scumble.store.files import FileStore
 
 CALLS = ("open", "write", "pwrite", "posix_fallocate", "fsync", "replace", "unlink")
 Job = Callable[[FileStore], None]
@@ -190,7 +190,7 @@ def test_a_second_process_is_told_that_the_database_is_busy(tmp_path: Path) -> N
         [
             sys.executable,
             "-c",
-            "import sys; from scumble.provider.store import FileStore\n"
+            "import sys; from scumble.store.files import FileStore\n"
             "with FileStore(sys.argv[1]).writer(): print('holding', flush=True); sys.stdin.read()",
             str(tmp_path),
         ],

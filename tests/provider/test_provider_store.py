@@ -27,7 +27,6 @@ from provider_databases import (
     write_run,
 )
 
-from scumble.boundary.storage import Storage
 from scumble.errors import (
     Busy,
     Exists,
@@ -39,8 +38,9 @@ from scumble.errors import (
     Stale,
     Tampered,
 )
-from scumble.provider.runs import MOST_OPEN
-from scumble.provider.store import FileStore
+from scumble.store.files import FileStore
+from scumble.store.runs import MOST_OPEN
+from scumble.wire.storage import Storage
 
 
 def test_a_store_is_a_storage(tmp_path: Path) -> None:

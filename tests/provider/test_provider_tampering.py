@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from provider_databases import SLOT_BYTES, check_run, database, manifest, read
 
-from scumble.boundary.manifest import MAGIC, pack, public_part, unpack
 from scumble.errors import InvalidParameter, NotFound, Tampered
-from scumble.provider.shapes import stated_shapes
-from scumble.provider.store import FileStore
+from scumble.store.files import FileStore
+from scumble.store.runs import stated_shapes
+from scumble.wire.manifest import MAGIC, pack, public_part, unpack
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from provider_databases import SLOT_BYTES, database, manifest, pages_of, shape, tags_of
 
-from scumble.boundary.storage import Enclave, Storage
 from scumble.errors import NotFound, Tampered
-from scumble.provider import transcript as transcript_module
-from scumble.provider import transcript_log
 from scumble.provider.front import Provider, RecordingStore
-from scumble.provider.store import FileStore
-from scumble.provider.transcript import FACTS, Event, Transcript, comparable, exchanges
+from scumble.store import transcript as transcript_log
+from scumble.store import transcript as transcript_module
+from scumble.store.files import FileStore
+from scumble.store.transcript import FACTS, Event, Transcript, comparable, exchanges
+from scumble.wire.storage import Enclave, Storage
 
 SECRET = b"a request that only the enclave may open"
 
@@ -214,8 +214,8 @@ def test_the_log_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_several_processes_write_and_rotate_one_log(tmp_path: Path) -> None:
     code = """if True:
         import sys
-        from scumble.provider import transcript_log
-        from scumble.provider.transcript import Transcript
+        from scumble.store import transcript as transcript_log
+        from scumble.store.transcript import Transcript
         transcript_log.ROTATE_BYTES = 2_000_000
         transcript = Transcript(sys.argv[1])
         for page in range(5000):

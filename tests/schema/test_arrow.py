@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scumble.domain import CategoryDomain, parse_domain
 from scumble.errors import BadRows, InvalidParameter, NotFound
-from scumble.schema import Column, Kind, Schema
-from scumble.schema.arrow import arrow_schema, arrow_type, decode, encode, schema_of
-from scumble.schema.scalars import full_interval, parse_type, value_of, words_of
+from scumble.types import CategoryDomain, Column, Kind, Schema, parse_domain
+from scumble.types.arrow import arrow_schema, arrow_type, decode, encode, schema_of
+from scumble.types.scalars import full_interval, parse_type, value_of, words_of
 
 MARKER = "MARKER_7319"
 CATEGORIES = ["", "a", "ab", "é", "😀"]

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scumble.schema import Column, Kind
-from scumble.schema.arrow import decode, encode
-from scumble.schema.scalars import Interval, Operator, full_interval, interval, parse_type, value_of
-from scumble.schema.words import NAN_WORD, float_of, float_word, text_words
+from scumble.types import Column, Kind
+from scumble.types.arrow import decode, encode
+from scumble.types.scalars import Interval, Operator, full_interval, interval, parse_type, value_of
+from scumble.types.words import NAN_WORD, float_of, float_word, text_words
 
 OPERATORS = get_args(Operator)
 CATEGORIES = '["", "A", "a", "a\\u0000", "ab", "abc", "b", "z", "\\u00e9", "\\uffff", "\\ud83d\\ude00"]'

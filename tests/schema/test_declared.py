@@ -3,8 +3,8 @@
 import pytest
 
 from scumble.errors import InvalidParameter
-from scumble.schema import ColumnType, Kind
-from scumble.schema.scalars import parse_type
+from scumble.types import ColumnType, Kind
+from scumble.types.scalars import parse_type
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scumble.domain import parse_domain
-from scumble.schema import Column
-from scumble.schema.arrow import decode, encode
-from scumble.schema.declared import category_type
-from scumble.schema.scalars import (
+from scumble.types import Column, parse_domain
+from scumble.types.arrow import decode, encode
+from scumble.types.declared import category_type
+from scumble.types.scalars import (
     Operator,
     full_interval,
     interval,

@@ -22,8 +22,8 @@ NONCE = bytes(range(32))
 _LAUNCH = """
 import json, sys
 from pathlib import Path
-from scumble.service.limits import Limits
-from scumble.service.server import Settings, serve
+from scumble.provider.limits import Limits
+from scumble.provider.server import Settings, serve
 
 folder, limits = sys.argv[1:]
 settings = Settings(

@@ -6,16 +6,15 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from scumble.boundary.pipe import Bytes, Frame, Pipe
-from scumble.boundary.storage import Storage
 from scumble.owner import key_file
 from scumble.owner.database import Database
 from scumble.owner.identity import create_identity, open_identity
-from scumble.privacy.ledger import Ledger
-from scumble.provider.store import FileStore
-from scumble.service.calls import serve_call
-from scumble.service.fleet import Fleet
-from scumble.service.processes import EnclaveProcess
+from scumble.owner.ledger import Ledger
+from scumble.provider.fleet import EnclaveProcess, Fleet
+from scumble.provider.routing import serve_call
+from scumble.store.files import FileStore
+from scumble.wire.pipe import Bytes, Frame, Pipe
+from scumble.wire.storage import Storage
 
 __all__ = ["Lying", "Provider", "provider"]
 

@@ -10,15 +10,14 @@ from meddling import Meddling, Request, meddling
 from sample_rows import OPTIONS, QUERIES, answer, batch, is_right, loaded
 
 import scumble
-from scumble.boundary.plan import Plan
 from scumble.cli import main
 from scumble.errors import KeyRefused, NotFound, Overdraft, Refused, ScumbleError, Stale
 from scumble.owner import identity, key_file
 from scumble.owner.identity import create_identity
-from scumble.owner.session import Session
-from scumble.remote.address import Address
-from scumble.remote.service import RemoteService
-from scumble.remote.transport import Transport
+from scumble.owner.remote.address import Address
+from scumble.owner.remote.service import RemoteService, Transport
+from scumble.owner.versions import Session
+from scumble.wire.plan import Plan
 from serving import SIMULATED, Serving
 
 SECRET = "Tuples"  # noqa: S105  a table

@@ -9,16 +9,16 @@ from fronts import Older, Provider, provider
 from sample_rows import QUERIES, answer, is_right, loaded
 
 import scumble
-from scumble.boundary.catalog import Catalog
-from scumble.boundary.grants import Grant, parse_public_key
-from scumble.boundary.pipe import Bytes
-from scumble.enclave.access import Access
-from scumble.enclave.keys import DataKeys
-from scumble.enclave.manifests import seal_manifest
+from scumble.enclave.grants import Access
+from scumble.enclave.pages import DataKeys
+from scumble.enclave.versions import seal_manifest
 from scumble.errors import Refused, Stale, Tampered
 from scumble.owner import key_file
-from scumble.owner.session import Session
-from scumble.provider.store import FileStore
+from scumble.owner.versions import Session
+from scumble.store.files import FileStore
+from scumble.wire.catalog import Catalog
+from scumble.wire.grants import Grant, parse_public_key
+from scumble.wire.pipe import Bytes
 
 
 @pytest.fixture(scope="module")

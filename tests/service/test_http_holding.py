@@ -8,8 +8,8 @@ import pytest
 from fronting import DATABASE
 
 from scumble.errors import Busy
-from scumble.provider.store import FileStore
-from scumble.service.leases import Leases
+from scumble.provider.leases import Leases
+from scumble.store.files import FileStore
 
 
 def test_whoever_waits_for_another_process_to_write_keeps_nobody_from_reading(tmp_path: Path) -> None:

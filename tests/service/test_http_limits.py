@@ -9,11 +9,11 @@ import pytest
 from fronting import DATABASE, NONCE, Fronting, fronting, until
 
 from scumble.errors import InvalidParameter, NewerVersion
-from scumble.remote import transport
-from scumble.remote.address import Address
-from scumble.remote.transport import Transport
-from scumble.service.limits import client_of
-from scumble.service.server import Settings
+from scumble.owner.remote import service as transport
+from scumble.owner.remote.address import Address
+from scumble.owner.remote.service import Transport
+from scumble.provider.limits import client_of
+from scumble.provider.server import Settings
 
 HEALTH = b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n"
 

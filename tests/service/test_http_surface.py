@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from schemathesis import checks
 from starlette.routing import Route
 
-from scumble.service.app import Front, application
-from scumble.service.openapi import DATABASE_ID, NAME, description
+from scumble.provider.app import Front, application
+from scumble.provider.openapi import DATABASE_ID, NAME, description
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND")
 MOST = 1 << 20

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pytest
 from memory import core_of, forms, found_in, memory_of, texts_of
 
-from scumble.boundary.session import Channel
 from scumble.owner import identity, key_file
-from scumble.owner.session import Session
+from scumble.owner.versions import Session
+from scumble.wire.channel import Channel
 from serving import Serving, serving
 
 # Planted. Table and column names are public and may be anywhere; these may not.

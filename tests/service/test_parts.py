@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scumble.boundary.pipe import ANSWER, CALL, JOB, Pipe
 from scumble.errors import AttestationRefused, Busy, FileError, InvalidParameter, NotFound, Tampered, Unavailable
-from scumble.provider.store import FileStore
-from scumble.remote.address import Address, is_address
-from scumble.remote.pins import Pin, Pins
-from scumble.service.calls import serve_call
-from scumble.service.hosting import Hosting, add_tenant
-from scumble.service.leases import Leases
-from scumble.service.limits import RateLimit
+from scumble.owner.remote.address import Address, is_address
+from scumble.owner.remote.pins import Pin, Pins
+from scumble.provider.hosting import Hosting, add_tenant
+from scumble.provider.leases import Leases
+from scumble.provider.limits import RateLimit
+from scumble.provider.routing import serve_call
+from scumble.store.files import FileStore
+from scumble.wire.pipe import ANSWER, CALL, JOB, Pipe
 
 DATABASE = "0123456789abcdef"
 

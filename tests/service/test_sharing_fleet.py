@@ -15,15 +15,14 @@ from meddling import Meddling, Request, meddling
 from sample_rows import OPTIONS, QUERIES, answer, batch, is_right, loaded
 
 import scumble
-from scumble.boundary.pipe import Bytes
 from scumble.errors import Locked, Refused, Unavailable
 from scumble.owner import key_file
 from scumble.owner.identity import create_identity
-from scumble.owner.session import Session
-from scumble.remote.address import Address
-from scumble.remote.service import RemoteService
-from scumble.remote.transport import Transport
-from scumble.service.processes import EnclaveProcess, Serve
+from scumble.owner.remote.address import Address
+from scumble.owner.remote.service import RemoteService, Transport
+from scumble.owner.versions import Session
+from scumble.provider.fleet import EnclaveProcess, Serve
+from scumble.wire.pipe import Bytes
 from serving import Serving, serving
 
 PATIENCE_SECONDS = 60.0

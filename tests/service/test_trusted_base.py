@@ -30,7 +30,14 @@ def test_every_module_of_an_enclave_process_is_measured() -> None:
 
 
 def test_the_front_has_neither_the_enclaves_code_nor_the_owners() -> None:
-    loaded = modules("scumble.service.server")
-    foreign = ("scumble.enclave", "scumble.owner", "scumble.sql", "scumble.remote", "scumble.attestation", "duckdb")
-    assert "scumble.service.server" in loaded
+    loaded = modules("scumble.provider.server")
+    foreign = (
+        "scumble.enclave",
+        "scumble.owner",
+        "scumble.sql",
+        "scumble.owner.remote",
+        "scumble.attestation",
+        "duckdb",
+    )
+    assert "scumble.provider.server" in loaded
     assert not [name for name in loaded if name.startswith(foreign)]

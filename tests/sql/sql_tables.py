@@ -12,15 +12,14 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from scumble.boundary.catalog import Catalog, Run, Table
-from scumble.boundary.predicate import And, Compare, Constant, In, Or, Predicate
-from scumble.domain import Domain, parse_domain
 from scumble.index.curve import MonotoneCurve
 from scumble.index.model import IndexModel
 from scumble.index.segments import fit_segments
-from scumble.schema import Column, ColumnType, Kind, Schema
-from scumble.schema.scalars import words_of
 from scumble.sql import Access
+from scumble.types import Column, ColumnType, Domain, Kind, Schema, parse_domain
+from scumble.types.scalars import words_of
+from scumble.wire.catalog import Catalog, Run, Table
+from scumble.wire.predicate import And, Compare, Constant, In, Or, Predicate
 
 Rows = list[tuple[Any, ...]]
 _CONNECTION = duckdb.connect()

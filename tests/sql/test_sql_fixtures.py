@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from sql_tables import catalog_of, evaluate, small_table
 
-from scumble.boundary.catalog import Table
-from scumble.boundary.predicate import And, Compare, Constant, In, Or, Predicate
-from scumble.schema import Schema
-from scumble.schema.scalars import full_interval, value_of
 from scumble.sql import AggregateQuery, Bound, prepare
+from scumble.types import Schema
+from scumble.types.scalars import full_interval, value_of
+from scumble.wire.catalog import Table
+from scumble.wire.predicate import And, Compare, Constant, In, Or, Predicate
 
 FOLDER = Path(__file__).parent
 T = small_table()

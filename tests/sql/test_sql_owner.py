@@ -5,8 +5,8 @@ import duckdb
 import pytest
 from sql_tables import catalog_of, duck, evaluate, fetched, small_table
 
-from scumble.boundary.catalog import Table
 from scumble.sql import AggregateQuery, prepare
+from scumble.wire.catalog import Table
 
 T = small_table()
 U_TABLE = Table("id-u", "u", T.table.schema, T.table.runs)

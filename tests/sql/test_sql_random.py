@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from sql_random import aggregations, conditions, joins
 from sql_tables import Loaded, catalog_of, duck, evaluate, fetched, matches, small_table
 
-from scumble.boundary.plan import Expression
-from scumble.schema.scalars import words_of
 from scumble.sql import AggregateQuery, RowQuery, prepare
-from scumble.sql.cover import cover
+from scumble.sql.plan import cover
+from scumble.types.scalars import words_of
+from scumble.wire.plan import Expression
 
 KINDS = {
     "price": "decimal:-10:10:0.01",

@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 from sql_tables import INTEGER, Loaded, category, column, load, text
 
-from scumble.schema import ColumnType, Kind, Schema
+from scumble.types import ColumnType, Kind, Schema
 
 CATEGORIES = {
     "l_returnflag", "l_linestatus", "l_shipmode", "l_shipinstruct", "o_orderpriority", "o_orderstatus", "c_mktsegment",

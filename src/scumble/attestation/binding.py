@@ -17,7 +17,7 @@ CODE_DOMAIN = b"scumble attestation: code of the enclave, 1"
 LENGTH = struct.Struct("<Q")
 
 PACKAGE = Path(__file__).parent.parent
-CODE = ("__init__.py", "attestation", "boundary", "domain", "enclave", "errors.py", "index", "privacy", "schema")
+CODE = ("__init__.py", "attestation", "enclave", "errors.py", "index", "privacy", "types", "wire")
 SUFFIXES = (".py", ".so")
 
 

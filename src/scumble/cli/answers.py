@@ -15,7 +15,7 @@ from typing import Any
 
 from scumble.cli.describe import count
 from scumble.errors import FileError
-from scumble.owner.results import Result
+from scumble.owner.answers import Result
 
 __all__ = ["as_csv", "as_json", "as_table", "write_arrow"]
 

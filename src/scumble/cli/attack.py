@@ -19,7 +19,7 @@ from scumble.index.plot import SUFFIXES
 from scumble.privacy.amounts import exact
 
 if TYPE_CHECKING:
-    from scumble.attack.report import Report
+    from scumble.lab.attack.report import Report
 
 __all__ = ["attack"]
 
@@ -85,7 +85,7 @@ def attack(
         if not print_json:
             typer.echo("\n".join([*reports[-1].lines(), ""]))
     if output is not None:
-        from scumble.attack.picture import draw
+        from scumble.lab.attack.picture import draw
 
         with working("drawing"):
             draw(reports, output)
@@ -101,7 +101,7 @@ def attack(
 
 def _attack(name: Name) -> Callable[[str, dict[str, int]], "Report"]:
     """The attack by name, with epsilon, and as many rows and queries as were asked for."""
-    from scumble.attack import averaging, reconstruction, single_record, storage, volume
+    from scumble.lab.attack import averaging, reconstruction, single_record, storage, volume
 
     match name:
         case Name.RECONSTRUCTION:

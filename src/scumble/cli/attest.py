@@ -31,8 +31,8 @@ def attest(
     scumble attest scumble://host:7300/clinic
     scumble query scumble://host:7300/clinic "SELECT ..." --measurement 3f0a...
     """
-    from scumble.remote.address import Address, is_address
-    from scumble.remote.opening import Connecting, verified
+    from scumble.owner.remote.address import Address, is_address
+    from scumble.owner.remote.opening import Connecting, verified
 
     if not is_address(url):
         raise InvalidParameter(

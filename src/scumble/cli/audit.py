@@ -13,7 +13,7 @@ from scumble.index.contract import check_row_epsilon
 from scumble.privacy.amounts import exact
 
 if TYPE_CHECKING:
-    from scumble.audit import Finding
+    from scumble.lab.audit import Finding
 
 __all__ = ["audit"]
 
@@ -55,8 +55,8 @@ def audit(
     """
     claimed = exact(epsilon, "epsilon")
     check_row_epsilon(claimed)
-    from scumble.audit import audit as attack
-    from scumble.audit import chosen
+    from scumble.lab.audit import audit as attack
+    from scumble.lab.audit import chosen
 
     subjects = chosen(mechanism, claimed)
     with bar("runs") as show:

@@ -11,8 +11,8 @@ from scumble.cli.database import Json, check_there
 from scumble.cli.describe import count
 from scumble.cli.progress import bar
 from scumble.errors import InvalidParameter
-from scumble.provider.backup import backup as write
-from scumble.provider.backup import backup_to
+from scumble.store.backup import backup as write
+from scumble.store.backup import backup_to
 
 __all__ = ["backup", "folder_of"]
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.cli.csv_file import csv_batches
-from scumble.domain import Domain
 from scumble.errors import FileError, InvalidKeys, InvalidParameter, OutOfDomain
+from scumble.types import Domain
 
 __all__ = ["SUFFIXES", "count_keys"]
 

@@ -13,13 +13,13 @@ import typer
 
 from scumble.cli.columns import count_keys
 from scumble.cli.progress import working
-from scumble.domain import parse_domain
 from scumble.errors import InvalidParameter
 from scumble.index.plot import SUFFIXES
 from scumble.index.price import price_of
+from scumble.types import parse_domain
 
 if TYPE_CHECKING:
-    from scumble.index.compare import Comparison
+    from scumble.lab.compare import Comparison
 
 __all__ = ["compare"]
 
@@ -65,7 +65,7 @@ def compare(
         raise InvalidParameter("a picture is a .png or .svg file", hint="overhead.png, for example")
     with working(f"reading {file.name}"):
         counts = count_keys(file, column, public)
-    from scumble.index.compare import WHAT_IF, compare_counts, draw, every_index
+    from scumble.lab.compare import WHAT_IF, compare_counts, draw, every_index
 
     found: list[Comparison] = []
     chosen = [contender for contender in every_index() if not (untrained and contender.trained)]

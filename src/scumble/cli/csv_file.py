@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from scumble.cli.keys import holds_integers, key_of
-from scumble.domain import (
+from scumble.errors import FileError, InvalidParameter
+from scumble.owner.sources.csv_source import UNCLOSED, LentFile
+from scumble.types import (
     CategoryDomain,
     DateDomain,
     DecimalDomain,
@@ -20,9 +22,6 @@ from scumble.domain import (
     StringDomain,
     TimestampDomain,
 )
-from scumble.errors import FileError, InvalidParameter
-from scumble.owner.csv_source import LentFile
-from scumble.owner.quotes import UNCLOSED
 
 __all__ = ["csv_batches"]
 

@@ -20,7 +20,7 @@ from scumble.cli.reaching import connecting
 from scumble.errors import InvalidParameter, NotFound
 from scumble.owner import key_file
 from scumble.owner.database import Database
-from scumble.remote.address import is_address
+from scumble.owner.remote.address import is_address
 
 __all__ = [
     "Folder",
@@ -85,7 +85,7 @@ def key_place(target: str, key: Path | None) -> Path:
     """Where the key file of a database is."""
     if not is_address(target):
         return key_file.key_path(Path(target), key)
-    from scumble.remote.opening import key_path
+    from scumble.owner.remote.opening import key_path
 
     return key_path(target, key)
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from scumble.index.contract import PositionRange
 from scumble.index.dp_plr import DPPLRIndex
-from scumble.index.positions import PositionRange
 from scumble.privacy.amounts import show
 
 __all__ = ["as_json", "as_lines", "count", "lookup_lines"]

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from scumble.boundary.grants import Right
 from scumble.cli.database import Json, Key, Target, opened
 from scumble.errors import InvalidParameter
 from scumble.privacy.amounts import show
+from scumble.wire.grants import Right
 
 __all__ = ["grant"]
 

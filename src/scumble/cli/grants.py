@@ -4,9 +4,9 @@ import json
 
 import typer
 
-from scumble.boundary.grants import Grant, public_text
 from scumble.cli.database import Json, Key, Target, opened
 from scumble.privacy.amounts import show
+from scumble.wire.grants import Grant, public_text
 
 __all__ = ["grants"]
 

@@ -18,13 +18,13 @@ from scumble.cli.output import Draft, drafted, spent_but_not_written
 from scumble.cli.progress import working
 from scumble.cli.refusals import BROKEN, say
 from scumble.cli.spending import Account, pay, remaining
-from scumble.domain import parse_domain
 from scumble.errors import InvalidParameter
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.file import encode
 from scumble.index.model import MechanismName, SlackName
 from scumble.index.price import price_of
 from scumble.privacy.amounts import show as written
+from scumble.types import parse_domain
 
 __all__ = ["app"]
 

@@ -15,7 +15,7 @@ from scumble.cli.database import Json, Key, Target, key_place, new_passphrase, o
 from scumble.cli.reaching import connecting
 from scumble.errors import Exists, FileError
 from scumble.owner import key_file
-from scumble.remote.address import is_address
+from scumble.owner.remote.address import is_address
 
 __all__ = ["init"]
 

@@ -5,8 +5,8 @@ Cells are secret and so are the keys in them; an error says where the text stood
 
 import re
 
-from scumble.domain import Domain, ExplicitKeys, FloatDomain, IntegerDomain
 from scumble.errors import InvalidKeys
+from scumble.types import Domain, ExplicitKeys, FloatDomain, IntegerDomain
 
 __all__ = ["holds_integers", "key_of"]
 

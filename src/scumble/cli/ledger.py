@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 from scumble.cli.database import Json, Key, check_there
 from scumble.errors import FileError
 from scumble.owner import key_file
-from scumble.privacy.ledger import Ledger
+from scumble.owner.ledger import Ledger
 
 __all__ = ["app"]
 

@@ -11,16 +11,16 @@ from typing import Annotated, Any
 
 import typer
 
-from scumble.boundary.catalog import Run, Table
 from scumble.cli.database import Json, Key, Target, opened
 from scumble.cli.describe import count
 from scumble.cli.progress import bar
 from scumble.errors import InvalidParameter
 from scumble.index.summary import summarize
 from scumble.owner.indexes import IndexSpec
+from scumble.owner.ledger import Ledger
 from scumble.owner.loading import MEMORY_BYTES, PAGE_ROWS, LoadOptions, LoadReport
 from scumble.privacy.amounts import show
-from scumble.privacy.ledger import Ledger
+from scumble.wire.catalog import Run, Table
 
 __all__ = ["load"]
 

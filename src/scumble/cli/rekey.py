@@ -24,7 +24,7 @@ from scumble.cli.database import (
 from scumble.cli.progress import working
 from scumble.errors import InvalidParameter, KeyRefused
 from scumble.owner import key_file
-from scumble.provider.store import FileStore
+from scumble.store.files import FileStore
 
 __all__ = ["passphrase", "rekey"]
 

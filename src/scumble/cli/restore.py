@@ -11,8 +11,8 @@ from scumble.cli.backup import folder_of
 from scumble.cli.database import Json
 from scumble.cli.describe import count
 from scumble.cli.progress import bar
-from scumble.provider.backup import restore as read
-from scumble.provider.backup import restore_from
+from scumble.store.backup import restore as read
+from scumble.store.backup import restore_from
 
 __all__ = ["restore"]
 

@@ -63,11 +63,11 @@ def serve(
     Without a confidential VM there is only simulated evidence, which proves
     nothing: clients refuse it unless they are told to take it.
     """
-    from scumble.service.fleet import Fleet
-    from scumble.service.limits import Limits
-    from scumble.service.logs import Log
-    from scumble.service.server import Settings
-    from scumble.service.server import serve as run
+    from scumble.provider.fleet import Fleet
+    from scumble.provider.limits import Limits
+    from scumble.provider.logs import Log
+    from scumble.provider.server import Settings
+    from scumble.provider.server import serve as run
 
     settings = Settings(
         folder,
@@ -106,7 +106,7 @@ def tenant(
     scumble tenant /srv/scumble acme
     SCUMBLE_TOKEN=... scumble init scumble://host:7300/acme/clinic
     """
-    from scumble.service.hosting import add_tenant
+    from scumble.provider.hosting import add_tenant
 
     token = add_tenant(folder, name)
     if print_json:

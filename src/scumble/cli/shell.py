@@ -23,8 +23,8 @@ from scumble.cli.tables import table_lines
 from scumble.cli.transcript import exchange_lines, public_names
 from scumble.errors import InvalidParameter
 from scumble.owner.database import Database
+from scumble.owner.remote.address import is_address
 from scumble.provider.front import Provider
-from scumble.remote.address import is_address
 
 __all__ = ["shell"]
 

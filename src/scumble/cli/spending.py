@@ -6,7 +6,8 @@ from pathlib import Path
 
 from scumble.errors import FileError, InvalidParameter, LedgerBusy
 from scumble.index.price import Price
-from scumble.privacy.ledger import Budget, Ledger
+from scumble.owner.ledger import Ledger
+from scumble.privacy.budget import Budget
 
 __all__ = ["Account", "pay", "remaining"]
 

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
-from scumble.boundary.catalog import Run, Table
 from scumble.cli.database import Json, Key, Target, opened
 from scumble.cli.describe import count
 from scumble.index.summary import summarize
 from scumble.privacy.amounts import show
+from scumble.wire.catalog import Run, Table
 
 __all__ = ["table_lines", "tables"]
 

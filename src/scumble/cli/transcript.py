@@ -12,12 +12,12 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from scumble.boundary.catalog import Catalog
-from scumble.boundary.manifest import public_part
 from scumble.cli.database import Folder, Json, check_there
 from scumble.errors import ScumbleError
-from scumble.provider.store import FileStore
-from scumble.provider.transcript import Event, Exchange, Transcript, exchanges
+from scumble.store.files import FileStore
+from scumble.store.transcript import Event, Exchange, Transcript, exchanges
+from scumble.wire.catalog import Catalog
+from scumble.wire.manifest import public_part
 
 __all__ = ["Named", "exchange_lines", "public_names", "transcript"]
 

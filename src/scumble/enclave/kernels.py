@@ -6,7 +6,7 @@ depend on a secret (native/*.c, proven by tests/test_oblivious.py).
 
 A column is an int64 array of shape [n], or [n, k] for k words a row, which compare first word first. A mask or validity
 is a uint8 array of n zeros and ones; no validity means that no row is null. All arrays are C-contiguous. Floats are
-int64 words in the same order as the floats (schema/types.py). A wide column is int64 [n, 2]: 128-bit values, least word
+int64 words in the same order as the floats (types/column.py). A wide column is int64 [n, 2]: 128-bit values, least word
 first.
 """
 

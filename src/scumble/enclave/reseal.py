@@ -3,10 +3,9 @@
 import os
 from dataclasses import replace
 
-from scumble.boundary.catalog import Run, Table
-from scumble.boundary.storage import Storage
-from scumble.enclave.keys import DataKeys
-from scumble.enclave.pages import RunReader, RunWriter
+from scumble.enclave.pages import DataKeys, RunReader, RunWriter
+from scumble.wire.catalog import Run, Table
+from scumble.wire.storage import Storage
 
 __all__ = ["reseal"]
 

@@ -11,23 +11,29 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from scumble.boundary.catalog import Catalog, Run, Table
-from scumble.boundary.grants import Grant
-from scumble.boundary.orders import IndexOrder
-from scumble.boundary.plan import Plan
-from scumble.boundary.requests import EXECUTE, ROWS, Execution, unpack_execution
-from scumble.boundary.session import Greeting, done, executed, executed_bytes, is_succession, padded, refusal
-from scumble.boundary.storage import Storage
-from scumble.enclave.access import ANALYST_TASKS, Access, Cost, visible
-from scumble.enclave.build import Load
-from scumble.enclave.execute import Prepared, answer_bytes, execute
-from scumble.enclave.keys import KEY_BYTES, DataKeys
-from scumble.enclave.manifests import Manifest, check_chain, check_descent, open_head, open_manifest, seal_manifest
-from scumble.enclave.pages import RunReader
+from scumble.enclave.grants import ANALYST_TASKS, Access, Cost, visible
+from scumble.enclave.loads import Load
+from scumble.enclave.pages import KEY_BYTES, DataKeys, RunReader
+from scumble.enclave.queries import Prepared, answer_bytes, execute
 from scumble.enclave.reseal import reseal
-from scumble.enclave.vault import Unlocked, Vault
+from scumble.enclave.versions import (
+    Manifest,
+    Unlocked,
+    Vault,
+    check_chain,
+    check_descent,
+    open_head,
+    open_manifest,
+    seal_manifest,
+)
 from scumble.errors import Exists, InvalidParameter, Locked, Refused, Stale, Tampered
-from scumble.schema import Schema
+from scumble.types import Schema
+from scumble.wire.catalog import Catalog, Run, Table
+from scumble.wire.channel import Greeting, done, executed, executed_bytes, is_succession, padded, refusal
+from scumble.wire.grants import Grant
+from scumble.wire.plan import Plan
+from scumble.wire.requests import EXECUTE, ROWS, Execution, IndexOrder, unpack_execution
+from scumble.wire.storage import Storage
 
 __all__ = ["Work"]
 

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import exp
 
-from scumble.boundary.catalog import Catalog, Table
 from scumble.errors import ScumbleError
-from scumble.owner.local import LocalSQL
-from scumble.schema.arrow import arrow_type
+from scumble.owner.queries import LocalSQL
 from scumble.sql import AggregateQuery, Statement, prepare
+from scumble.types.arrow import arrow_type
+from scumble.wire.catalog import Catalog, Table
 
 __all__ = ["Described", "Describer"]
 

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from scumble.boundary.catalog import Table
 from scumble.gateway.databases import SCHEMA, Databases
 from scumble.gateway.server_info import SERVER_INFO, server_info
 from scumble.gateway.type_info import TYPE_INFO, type_info
-from scumble.schema import Column
-from scumble.schema.arrow import arrow_type
+from scumble.types import Column
+from scumble.types.arrow import arrow_type
+from scumble.wire.catalog import Table
 
 __all__ = ["METADATA", "Metadata"]
 

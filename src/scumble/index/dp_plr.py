@@ -20,10 +20,10 @@ from scumble.index.file import decode, encode, fixed_bytes, most_segments
 from scumble.index.histogram import MAX_ROWS, Histogram
 from scumble.index.model import IndexModel, MechanismName, SlackName
 from scumble.index.segments import Segments, fit_segments, fit_within
+from scumble.index.slack import curve_bound, lossless_delta, published_bound, release_bound
 from scumble.index.summary import IndexSummary, summarize
+from scumble.index.tree import curve_tree, release_adaptive_curve, release_curve
 from scumble.privacy.amounts import Exact, exact, show
-from scumble.privacy.coverage import curve_bound, lossless_delta, published_bound, release_bound
-from scumble.privacy.release import curve_tree, release_adaptive_curve, release_curve
 
 __all__ = ["DPPLRIndex"]
 

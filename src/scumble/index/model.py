@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.domain import Domain
-from scumble.index.positions import Positions
+from scumble.index.contract import Positions
 from scumble.index.segments import Segments
+from scumble.types import Domain
 
 __all__ = ["IndexModel", "MechanismName", "SlackName"]
 

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scumble.domain import Domain
 from scumble.errors import FileError, InvalidParameter, NotFitted
 from scumble.index.curve import NoisyCurve
 from scumble.index.histogram import Histogram
 from scumble.index.model import IndexModel
+from scumble.types import Domain
 
 if TYPE_CHECKING:
     from scumble.index.dp_plr import DPPLRIndex

@@ -7,9 +7,9 @@ from fractions import Fraction
 from scumble.errors import InvalidParameter
 from scumble.index.contract import check_beta, check_row_epsilon
 from scumble.index.model import SlackName
+from scumble.index.slack import lossless_delta
 from scumble.privacy.amounts import Exact, exact
 from scumble.privacy.composition import row_delta
-from scumble.privacy.coverage import lossless_delta
 
 __all__ = ["Price", "price_of"]
 

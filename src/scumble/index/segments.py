@@ -2,7 +2,7 @@
 
 A MonotoneCurve, public, comes in; Segments, public, go out; they answer "how many rows lie at or before this rank?".
 The fit is optimal (O'Rourke's method, C kernel): no other segments within the tolerance are fewer. Measuring the
-segments against a Histogram gives a secret, which only `privacy/coverage.py` may turn into something public.
+segments against a Histogram gives a secret, which only `index/slack.py` may turn into something public.
 """
 
 from bisect import bisect_right

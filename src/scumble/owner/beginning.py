@@ -5,8 +5,8 @@ from pathlib import Path
 
 from scumble.owner import key_file
 from scumble.owner.key_file import OwnerKey, Passphrase
+from scumble.owner.ledger import Ledger
 from scumble.privacy.amounts import Exact
-from scumble.privacy.ledger import Ledger
 
 __all__ = ["begin_key"]
 

@@ -16,24 +16,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from scumble.boundary.catalog import Table
-from scumble.boundary.grants import Grant, Right, parse_public_key, public_text
-from scumble.boundary.session import succession
-from scumble.boundary.storage import Service
 from scumble.errors import Busy, InvalidParameter, Stale, Unavailable
 from scumble.owner import identity, key_file
+from scumble.owner.answers import Result
 from scumble.owner.identity import Key
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.key_file import OwnerKey, Passphrase
-from scumble.owner.results import Result
+from scumble.owner.ledger import Ledger
 from scumble.owner.versions import Versions, begin
 from scumble.privacy.amounts import Exact, exact
-from scumble.privacy.ledger import Ledger
+from scumble.wire.catalog import Table
+from scumble.wire.channel import succession
+from scumble.wire.grants import Grant, Right, parse_public_key, public_text
+from scumble.wire.storage import Service
 
 if TYPE_CHECKING:
     from scumble.owner.loading import LoadOptions, LoadReport, Progress
-    from scumble.owner.local import LocalSQL
-    from scumble.owner.running import Parameters, Runner
+    from scumble.owner.queries import LocalSQL, Parameters, Runner
     from scumble.sql import Statement
     from scumble.sql.explain import Explanation
 
@@ -366,13 +365,13 @@ class Database:
 
     @cached_property
     def _local(self) -> "LocalSQL":
-        from scumble.owner.local import LocalSQL
+        from scumble.owner.queries import LocalSQL
 
         return LocalSQL()
 
     @cached_property
     def _runner(self) -> "Runner":
-        from scumble.owner.running import Runner
+        from scumble.owner.queries import Runner
 
         return Runner(self._at.session, self._local)
 

@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from scumble.errors import InvalidParameter, QueryError, ScumbleError, UnsupportedQuery
+from scumble.owner.answers import Result, Row
 from scumble.owner.database import Database
-from scumble.owner.results import Result, Row
 
 if TYPE_CHECKING:
-    from scumble.owner.running import Parameters
+    from scumble.owner.queries import Parameters
 
 __all__ = ["Connection", "Cursor", "apilevel", "paramstyle", "threadsafety"]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from scumble.boundary.grants import Grant, public_text
 from scumble.errors import InvalidParameter, KeyRefused, NotFound, Tampered
 from scumble.owner import key_file
 from scumble.owner.key_file import OwnerKey, Passphrase
-from scumble.privacy.ledger import Ledger
+from scumble.owner.ledger import Ledger
+from scumble.wire.grants import Grant, public_text
 
 __all__ = [
     "AnalystKey",

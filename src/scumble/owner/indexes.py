@@ -7,8 +7,6 @@ import re
 from dataclasses import dataclass
 from typing import Self, cast, get_args
 
-from scumble.boundary.orders import IndexOrder
-from scumble.domain import Domain, parse_domain
 from scumble.errors import InvalidParameter
 from scumble.index.contract import Terms
 from scumble.index.dp_plr import DPPLRIndex
@@ -16,6 +14,8 @@ from scumble.index.model import SlackName
 from scumble.index.price import Price, price_of
 from scumble.privacy.amounts import Exact
 from scumble.privacy.composition import row_delta
+from scumble.types import Domain, parse_domain
+from scumble.wire.requests import IndexOrder
 
 __all__ = ["IndexSpec"]
 

@@ -5,6 +5,7 @@ capacity and on what the ledger has paid for. `load` is the whole of it: refuse 
 rows, fix the capacity, have the runs built.
 """
 
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,23 +17,115 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.boundary.catalog import Catalog, Table
-from scumble.boundary.rows import RowLayout
-from scumble.domain import Domain
-from scumble.errors import BadRows, Exists, InvalidParameter, ScumbleError, Tampered, Unavailable
+from scumble.errors import (
+    BadRows,
+    Exists,
+    InvalidKeys,
+    InvalidParameter,
+    OutOfDomain,
+    ScumbleError,
+    Tampered,
+    Unavailable,
+)
 from scumble.index.price import Price, price_of
-from scumble.owner.encoding import dummy_rows, encode_rows
+from scumble.index.slack import release_bound
 from scumble.owner.indexes import IndexSpec
-from scumble.owner.session import Session
+from scumble.owner.ledger import Ledger, RecordedBudget, Spend
 from scumble.owner.sources import open_source
+from scumble.owner.versions import Session
 from scumble.privacy.amounts import Exact
-from scumble.privacy.coverage import release_bound
-from scumble.privacy.ledger import Budget, Ledger, Spend
-from scumble.schema import Schema
-from scumble.schema.arrow import schema_of
-from scumble.schema.declared import declaration
+from scumble.privacy.budget import Budget
+from scumble.types import CategoryDomain, Column, Domain, Kind, Schema
+from scumble.types.arrow import encode_converted, schema_of
+from scumble.types.conversion import convert
+from scumble.types.declared import declaration
+from scumble.wire.catalog import Catalog, Table
+from scumble.wire.requests import RowLayout
 
-__all__ = ["LoadOptions", "LoadReport", "Progress", "can_reopen", "load"]
+__all__ = ["LoadOptions", "LoadReport", "Progress", "can_reopen", "dummy_rows", "encode_rows", "load"]
+
+
+_IN_ROW = re.compile(r" in row (\d+)")
+
+
+def encode_rows(
+    batch: Any, layout: RowLayout, indexes: Sequence[tuple[int, Domain]], first_row: int = 1
+) -> NDArray[np.int64]:
+    """Return the words of a batch's rows, [rows, layout.words].
+
+    `indexes` names the place of each indexed column and its domain, in the layout's order; `first_row` is the number of
+    the batch's first row within the load, from 1. BadRows if a value fits neither its column nor its domain.
+    """
+    if batch.schema.names != [column.name for column in layout.schema]:
+        raise BadRows("the batch has other columns than the table", hint="load columns of the same names and order")
+    rows = np.zeros((len(batch), layout.words), np.int64)
+    bits = rows[:, layout.validity_offset : layout.key_offset].view(np.uint64)
+    keys: dict[int, list[int]] = {}
+    for index, (place, _) in enumerate(indexes):
+        keys.setdefault(place, []).append(index)
+    for place, (column, offset) in enumerate(zip(layout.schema, layout.column_offsets, strict=True)):
+        array = convert(column, batch.column(place), first_row)
+        words, valid = encode_converted(column, array, first_row)
+        rows[:, offset : offset + column.type.words] = words.reshape(len(rows), column.type.words)
+        if bits.shape[1]:
+            _set_bit(bits[:, place // 64], place % 64, valid)
+        for index in keys.get(place, []):
+            ranks = rows[:, layout.key_offset + index]
+            keyed = _Keys(column, array, words, valid, first_row)
+            keyed.put_ranks(ranks, indexes[index][1])
+    return rows
+
+
+def dummy_rows(count: int, layout: RowLayout) -> NDArray[np.int64]:
+    """Return rows that sort after every real one, and are zeros otherwise."""
+    rows = np.zeros((count, layout.words), np.int64)
+    rows[:, layout.key_offset :] = layout.dummy_keys()
+    return rows
+
+
+def _set_bit(bits: NDArray[np.uint64], bit: int, valid: NDArray[np.uint8] | None) -> None:
+    if valid is None:
+        bits |= np.uint64(1 << bit)
+    else:
+        bits |= valid.astype(np.uint64) << np.uint64(bit)
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """SECRET: an indexed column of a batch, as Arrow and as words."""
+
+    column: Column
+    array: Any
+    words: NDArray[np.int64]
+    valid: NDArray[np.uint8] | None
+    first_row: int
+
+    def put_ranks(self, ranks: NDArray[np.int64], domain: Domain) -> None:
+        """Write the ranks of the keys; a null's is the domain's size."""
+        present = None if self.valid is None or self.valid.all() else np.flatnonzero(self.valid)
+        type_ = self.column.type
+        if isinstance(domain, CategoryDomain) and type_.kind is Kind.CATEGORY and type_.categories == domain.values:
+            found = self.words if present is None else self.words[present]
+        else:
+            found = self._ranks(domain, present)
+        if present is None:
+            ranks[:] = found
+        else:
+            ranks[:] = domain.size
+            ranks[present] = found
+
+    def _ranks(self, domain: Domain, present: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        try:
+            return domain.ranks(self.array if present is None else self.array.drop_null())
+        except (InvalidKeys, OutOfDomain) as error:
+            refusal = error
+        column, found = f"column {self.column.name!r}", _IN_ROW.search(refusal.message)
+        if found is None:  # of the wrong type altogether
+            raise BadRows(f"{column}: {refusal.message}", hint=refusal.hint)
+        row = int(found[1]) if present is None else int(present[int(found[1])])
+        trouble = _IN_ROW.sub("", refusal.message, count=1)
+        raise BadRows(f"{column}, row {self.first_row + row}: {trouble}", hint=refusal.hint)
+
 
 PAGE_ROWS = 1024
 MEMORY_BYTES = 2 << 30
@@ -270,8 +363,8 @@ def _fix_capacity(rows: int, budget: Budget | None, options: LoadOptions) -> int
 
 @dataclass(frozen=True)
 class _Payment:
-    indexes: tuple[Budget, ...]
-    capacity: Budget | None
+    indexes: tuple[RecordedBudget, ...]
+    capacity: RecordedBudget | None
 
     def draw_indexes(self) -> None:
         for budget in self.indexes:

@@ -6,7 +6,7 @@ front        Provider: what owners talk to
 """
 
 from scumble.provider.front import Provider
-from scumble.provider.store import FileStore
-from scumble.provider.transcript import Event, Exchange, Transcript, comparable, exchanges
+from scumble.store.files import FileStore
+from scumble.store.transcript import Event, Exchange, Transcript, comparable, exchanges
 
 __all__ = ["Event", "Exchange", "FileStore", "Provider", "Transcript", "comparable", "exchanges"]

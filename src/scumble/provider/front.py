@@ -7,9 +7,9 @@ call is recorded.
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 
-from scumble.boundary.storage import Enclave, RunShape, Storage
-from scumble.provider.store import FileStore
-from scumble.provider.transcript import Transcript
+from scumble.store.files import FileStore
+from scumble.store.transcript import Transcript
+from scumble.wire.storage import Enclave, RunShape, Storage
 
 __all__ = ["Provider", "RecordingStore"]
 

@@ -16,8 +16,8 @@ explain                       what a bound statement will do, in words
 """
 
 from scumble.sql.explain import Explanation, explain
+from scumble.sql.plan import Access, Scan
 from scumble.sql.query import GROUPS, AggregateQuery, Fetch, Output, RowQuery
-from scumble.sql.scans import Access, Scan
 from scumble.sql.statement import Bound, Statement, prepare
 
 __all__ = [

@@ -6,10 +6,9 @@ Drafts come in, drafts go out; `lay_out` makes the boundary's predicate of one, 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from scumble.boundary.predicate import And, Compare, Constant, In, Or, Predicate
-from scumble.sql.bounds import Bounds, Entry, Fixed, Range
-from scumble.sql.constants import Replan
-from scumble.sql.intervals import merged
+from scumble.sql.constants import Bounds, Entry, Fixed, Range, Replan
+from scumble.types.scalars import Interval
+from scumble.wire.predicate import And, Compare, Constant, In, Or, Predicate
 
 __all__ = [
     "AllOf",
@@ -21,8 +20,20 @@ __all__ = [
     "columns_of",
     "lay_out",
     "matches_nulls",
+    "merged",
     "on_column",
 ]
+
+
+def merged(intervals: Iterable[Interval]) -> list[Interval]:
+    """The same words in as few intervals as possible: empty ones left out, those that touch made one."""
+    found: list[Interval] = []
+    for low, high in sorted(pair for pair in intervals if pair[0] <= pair[1]):
+        if found and (low <= found[-1][1] or (len(low) == 1 and low[0] == found[-1][1][0] + 1)):
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        else:
+            found.append((low, high))
+    return found
 
 
 @dataclass(frozen=True)

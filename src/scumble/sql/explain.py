@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
-from scumble.boundary.plan import Aggregates
-from scumble.schema import Schema
+from scumble.sql.plan import Access
 from scumble.sql.query import AggregateQuery
-from scumble.sql.scans import Access
 from scumble.sql.statement import Bound
+from scumble.types import Schema
+from scumble.wire.plan import Aggregates
 
 __all__ = ["Explanation", "ScanExplanation", "TableExplanation", "explain"]
 

@@ -13,8 +13,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from scumble.errors import BadQuery
-from scumble.sql.refusals import refuse_forbidden
-from scumble.sql.source import Span, bad, edited, span_of, unsupported
+from scumble.sql.source import Span, bad, edited, refuse_forbidden, span_of, unsupported
 
 __all__ = ["Parameter", "Parsed", "parse"]
 

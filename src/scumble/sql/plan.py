@@ -5,18 +5,222 @@ positions, positions are pages. The path that reads the fewest bytes wins. Costs
 pages that go out are what the provider will see; the bounds are sealed.
 """
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
-from scumble.boundary.catalog import Run, Table
-from scumble.boundary.plan import Aggregates, Plan, RowColumns
-from scumble.boundary.predicate import In, Predicate, columns_of
-from scumble.schema import Column
-from scumble.schema.scalars import rank_span
-from scumble.sql.cover import Cover, cover
-from scumble.sql.scans import Access, Scan, one_range, pages_of
-from scumble.sql.union import union_access
+from scumble.sql.drafts import merged
+from scumble.types import Column, ColumnType
+from scumble.types.scalars import Interval, full_interval, rank_span
+from scumble.wire.catalog import Run, Table
+from scumble.wire.plan import Aggregates, Plan, RowColumns
+from scumble.wire.predicate import And, Constant, In, Or, Predicate, columns_of
 
-__all__ = ["Path", "Paths"]
+__all__ = [
+    "Access",
+    "Cover",
+    "Path",
+    "Paths",
+    "Ranges",
+    "Scan",
+    "cover",
+    "one_range",
+    "pages_of",
+    "union_access",
+    "union_of",
+]
+
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+class Scan(NamedTuple):
+    """Pages of one run to read: (first page, how many), ascending and apart; and the place of the predicate to use.
+
+    `ranks` (first, last) and `positions` (start, stop) say how the pages came about.
+    """
+
+    run: Run
+    predicate: int
+    pages: Ranges
+    ranks: Ranges
+    positions: Ranges
+
+    @property
+    def page_count(self) -> int:
+        """How many pages of each column are read."""
+        return sum(count for _, count in self.pages)
+
+
+class Access(NamedTuple):
+    """What the enclave is asked: a plan, sealed bounds, and the scans that find the rows. `reason` is for EXPLAIN."""
+
+    plan: Plan
+    bounds: NDArray[np.int64]
+    scans: tuple[Scan, ...]
+    attributes: tuple[str | None, ...]
+    reason: str
+    paths: "Paths"
+
+    @property
+    def pages(self) -> int:
+        """How many pages of each column are read, over all scans."""
+        return sum(scan.page_count for scan in self.scans)
+
+    @property
+    def rows(self) -> int:
+        """How many rows these pages hold, matching or not, dummies included."""
+        return sum(count * scan.run.page_rows for scan in self.scans for _, count in scan.pages)
+
+    @property
+    def bytes_read(self) -> int:
+        """How many sealed bytes are read."""
+        if not self.paths.columns:
+            return 0
+        return sum(self.paths.page_bytes(scan.run) * scan.page_count for scan in self.scans)
+
+
+def one_range(run: Run, first: int, last: int) -> tuple[int, int]:
+    """The positions of one range of ranks."""
+    index, capacity = run.index, run.capacity
+    assert index is not None  # noqa: S101 - only indexed runs have ranks
+    stop = index.stop_at(last)
+    stop = 0 if stop < 0 else min(stop, capacity)
+    start = index.start_after(first - 1) if first else 0
+    start = 0 if start < 0 else min(start, stop)
+    return start, stop
+
+
+def pages_of(positions: list[tuple[int, int]], page_rows: int) -> Ranges:
+    """The pages that hold some ranges of positions: ranges of pages, ascending, no page twice."""
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted(positions):
+        first, end = start // page_rows, (stop - 1) // page_rows + 1
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((first, end))
+    return tuple((first, end - first) for first, end in merged)
+
+
+class Cover(NamedTuple):
+    """Sorted disjoint intervals of words, both ends included, and whether nulls may match as well."""
+
+    intervals: tuple[Interval, ...]
+    nulls: bool
+
+    def is_everything(self, type_: ColumnType) -> bool:
+        """Whether any row may match."""
+        return self.nulls and self.intervals == (full_interval(type_),)
+
+
+EMPTY = Cover((), False)
+
+
+def cover(predicate: Predicate, column: int, type_: ColumnType, words: list[int]) -> Cover:
+    """The values of a column that rows matching the predicate can have."""
+    match predicate:
+        case In() if predicate.column == column:
+            return _leaf(predicate, type_, words)
+        case Constant(False):
+            return EMPTY
+        case And(parts):
+            return _intersection([cover(part, column, type_, words) for part in parts])
+        case Or(parts):
+            return union_of([cover(part, column, type_, words) for part in parts])
+    # Comparisons of two columns never match a null, but nulls of the column that they don't read may.
+    return Cover((full_interval(type_),), True)
+
+
+def _leaf(leaf: In, type_: ColumnType, words: list[int]) -> Cover:
+    size = type_.words
+    ends = [tuple(words[at : at + size]) for at in range(leaf.offset, leaf.offset + 2 * size * leaf.intervals, size)]
+    intervals = merged(zip(ends[::2], ends[1::2], strict=True))
+    if leaf.negated:
+        intervals = _complement(intervals, type_)
+    return Cover(tuple(intervals), leaf.null_matches)
+
+
+def _complement(intervals: list[Interval], type_: ColumnType) -> list[Interval]:
+    least, most = full_interval(type_)
+    if type_.words > 1:  # the words next to a text's are not texts: anything may match
+        return [(least, most)] if not any(low <= least and high >= most for low, high in intervals) else []
+    gaps: list[Interval] = []
+    start = least[0]
+    for (low,), (high,) in intervals:
+        if low > start:
+            gaps.append(((start,), (low - 1,)))
+        start = max(start, high + 1)
+    if start <= most[0]:
+        gaps.append(((start,), most))
+    return gaps
+
+
+def _intersection(covers: list[Cover]) -> Cover:
+    intervals = covers[0].intervals
+    for other in covers[1:]:
+        pairs = [(max(a, c), min(b, d)) for a, b in intervals for c, d in other.intervals if max(a, c) <= min(b, d)]
+        intervals = tuple(sorted(pairs))
+    return Cover(intervals, all(part.nulls for part in covers))
+
+
+def union_of(covers: list[Cover]) -> Cover:
+    """What any of the covers holds."""
+    intervals = [interval for part in covers for interval in part.intervals]
+    return Cover(tuple(merged(intervals)), any(part.nulls for part in covers))
+
+
+MOST_INTERVALS = 256
+"""A guard with more intervals than this costs the enclave more than the pages it saves."""
+
+
+def union_access(paths: "Paths", words: list[int], limit: int) -> Access | None:
+    """The cheapest union that reads fewer than `limit` bytes; None if there is none."""
+    best: tuple[int, list[tuple[Path, Cover]]] | None = None
+    parts = paths.predicate.parts if isinstance(paths.predicate, And) else (paths.predicate,)
+    for place, part in enumerate(parts):
+        if isinstance(part, Or) and len(paths.paths) > 1:
+            rest = parts[:place] + parts[place + 1 :]
+            guards = _guards(paths, part, rest, words)
+            bytes_read = sum(paths.cost(path.scans(keys)) for path, keys in guards)
+            narrow = all(len(keys.intervals) <= MOST_INTERVALS for _, keys in guards)
+            if len(guards) > 1 and narrow and bytes_read < (limit if best is None else best[0]):
+                best = bytes_read, guards
+    return None if best is None else _access(paths, best[1], words)
+
+
+def _guards(paths: "Paths", part: Or, rest: tuple[Predicate, ...], words: list[int]) -> "list[tuple[Path, Cover]]":
+    """For each attribute that is best for a disjunct, what all its disjuncts' keys can be."""
+    guards: dict[str | None, tuple[Path, Cover]] = {}
+    for disjunct in part.parts:
+        found = paths.cheapest(And((disjunct, *rest)), words)
+        if found is None:
+            return []
+        path, keys, _ = found
+        before = guards.get(path.attribute)
+        guards[path.attribute] = path, keys if before is None else union_of([before[1], keys])
+    return list(guards.values())
+
+
+def _access(paths: "Paths", guards: "list[tuple[Path, Cover]]", words: list[int]) -> Access:
+    words = list(words)
+    predicates: list[Predicate] = []
+    scans = []
+    earlier: list[Predicate] = []
+    for path, keys in guards:
+        offset = len(words)
+        for low, high in keys.intervals:
+            words += [*low, *high]
+        inside = In(path.place, offset, len(keys.intervals), False, keys.nulls)
+        outside = In(path.place, offset, len(keys.intervals), True, not keys.nulls)
+        scans += path.scans(keys, len(predicates))
+        predicates.append(And((paths.predicate, inside, *earlier)))
+        earlier.append(outside)
+    plan = Plan(paths.table.id, tuple(predicates), paths.output)
+    attributes = tuple(path.attribute for path, _ in guards)
+    bounds = np.array(words, dtype=np.int64)
+    return Access(plan, bounds, tuple(scans), attributes, "a union reads less than any single index", paths)
 
 
 class Path:

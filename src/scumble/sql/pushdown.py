@@ -11,11 +11,11 @@ from functools import partial
 
 from sqlglot import exp
 
-from scumble.boundary.predicate import Constant
 from scumble.sql.constants import Constants
 from scumble.sql.drafts import Draft, all_of, columns_of, matches_nulls, on_column
 from scumble.sql.names import Occurrence, Scope
 from scumble.sql.predicate import Translator
+from scumble.wire.predicate import Constant
 
 __all__ = ["Pushed", "conjuncts", "pushed_down"]
 

@@ -6,12 +6,12 @@ The plans' shapes are public; the SQL and its constants are the asker's.
 from dataclasses import dataclass
 from typing import Literal
 
-from scumble.boundary.catalog import Table
-from scumble.boundary.plan import Aggregates
-from scumble.boundary.predicate import Predicate
-from scumble.schema import ColumnType
-from scumble.sql.bounds import Bounds
+from scumble.sql.constants import Bounds
 from scumble.sql.plan import Paths
+from scumble.types import ColumnType
+from scumble.wire.catalog import Table
+from scumble.wire.plan import Aggregates
+from scumble.wire.predicate import Predicate
 
 __all__ = ["GROUPS", "AggregateQuery", "Fetch", "Output", "OutputFunction", "RowQuery"]
 

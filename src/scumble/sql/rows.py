@@ -5,7 +5,6 @@ The SQL for DuckDB is the asker's own text with the tables' names replaced, so t
 
 from sqlglot import exp
 
-from scumble.boundary.plan import RowColumns
 from scumble.sql.constants import Constants
 from scumble.sql.drafts import lay_out
 from scumble.sql.names import Occurrence, Scope, only_table
@@ -15,6 +14,7 @@ from scumble.sql.predicate import Translator
 from scumble.sql.pushdown import Pushed, pushed_down
 from scumble.sql.query import Fetch, RowQuery
 from scumble.sql.source import Span, edited
+from scumble.wire.plan import RowColumns
 
 __all__ = ["row_query", "unqualified"]
 

@@ -1,6 +1,7 @@
-"""The text of a query, and errors that underline the part of it that they are about.
+"""What is refused in any query: what would read files, the system or chance, and what the order of rows decides.
 
-SQL text and character positions come in, errors go out. The text belongs to the asker, who may see all of it.
+A tree comes in; an error that underlines the offender goes out, or nothing. A query that gets past here depends on the
+tables, its own text and, if it asks for it, the clock.
 """
 
 from collections.abc import Iterable
@@ -11,9 +12,21 @@ from sqlglot import exp
 
 from scumble.errors import BadQuery, QueryError, UnsupportedQuery
 
-E = TypeVar("E", bound=QueryError)
+__all__ = [
+    "CLOCK",
+    "Span",
+    "bad",
+    "edited",
+    "function_name",
+    "reads_clock",
+    "refuse_forbidden",
+    "span_of",
+    "underlined",
+    "unsupported",
+]
 
-__all__ = ["Span", "bad", "edited", "span_of", "underlined", "unsupported"]
+
+E = TypeVar("E", bound=QueryError)
 
 
 @dataclass(frozen=True)
@@ -67,3 +80,74 @@ def edited(text: str, edits: Iterable[tuple[Span, str]]) -> str:
             parts += [text[at : span.start], replacement]
             at = span.stop
     return "".join([*parts, text[at:]])
+
+
+TABLE_FUNCTIONS = {"range", "generate_series", "unnest", "repeat", "repeat_row"}
+
+CHANCE = {
+    "random", "rand", "randn", "setseed", "uuid", "gen_random_uuid", "uuidv4", "uuidv7", "uniform", "normal",
+    "randstr", "zipf",
+}  # fmt: skip
+SYSTEM = {
+    "getenv", "nextval", "currval", "current_setting", "set_config", "getvariable", "txid_current", "query",
+    "query_table", "write_log", "current_query", "current_database", "current_schema", "current_schemas",
+    "in_search_path",
+    "current_connection_id", "current_transaction_id", "current_query_id", "pg_typeof_file", "sniff_csv", "glob",
+    "current_catalog", "getvar", "parse_duckdb_log_message", "file_exists", "copy_database",
+}  # fmt: skip
+SYSTEM_PREFIXES = (
+    "read_", "parquet_", "duckdb_", "pragma_", "sqlite_", "postgres_", "mysql_", "iceberg_", "delta_", "pg_",
+)  # fmt: skip
+CLOCK = {
+    "now", "today", "current_date", "current_time", "current_timestamp", "current_localtime", "current_localtimestamp",
+    "localtime", "localtimestamp", "get_current_time", "get_current_timestamp", "transaction_timestamp", "age",
+    "currentdate", "currenttime", "currenttimestamp", "currentdatetime", "currentuser",
+}  # fmt: skip
+
+
+def refuse_forbidden(text: str, tree: exp.Expr) -> None:
+    """Raise UnsupportedQuery if a query must not be answered."""
+    for node in tree.walk():
+        match node:
+            case exp.TableSample():
+                raise unsupported(text, "a sample depends on chance and on the order of rows", node.parent)
+            case exp.DDL() | exp.DML() | exp.Command() | exp.Into() | exp.Lock():
+                raise unsupported(text, "only queries are answered, nothing that changes data", node)
+            case exp.Join() if (node.args.get("method") or "").upper() == "POSITIONAL":
+                raise unsupported(text, "a positional join depends on the order of rows", node)
+            case exp.Column() if node.name.lower() == "rowid":
+                raise unsupported(text, "rows have no rowid", node, hint="select by a key of your own")
+            case exp.Table() if not isinstance(node.this, exp.Identifier):
+                _refuse_table_function(text, node)
+            case exp.Func():
+                _refuse_function(text, node)
+
+
+def function_name(node: exp.Func) -> str:
+    """The name that a function goes by, in lower case."""
+    return (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
+
+
+def reads_clock(node: exp.Expr) -> bool:
+    """Whether an expression may change with time."""
+    return any(function_name(part) in CLOCK for part in node.find_all(exp.Func))
+
+
+def _refuse_table_function(text: str, node: exp.Table) -> None:
+    function = node.this
+    name = function_name(function) if isinstance(function, exp.Func) else "?"
+    if name not in TABLE_FUNCTIONS:
+        raise unsupported(
+            text, "only tables of this database can be queried", node, hint="load the file with `scumble load`"
+        )
+
+
+def _refuse_function(text: str, node: exp.Func) -> None:
+    aliases = [] if isinstance(node, exp.Anonymous) else node.sql_names()
+    names = {function_name(node), *map(str.lower, aliases)}
+    if isinstance(node, exp.Glob):
+        return  # the operator `x GLOB 'a*'`; the table function is refused as one
+    if names & CHANCE:
+        raise unsupported(text, "this function depends on chance", node)
+    if names & SYSTEM or any(name.startswith(SYSTEM_PREFIXES) for name in names):
+        raise unsupported(text, "this function looks outside of the tables", node)

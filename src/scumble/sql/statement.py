@@ -7,16 +7,15 @@ DuckDB runs on what comes back. Parsing is done once; what depends on the parame
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from scumble.boundary.catalog import Catalog
 from scumble.errors import BadQuery, UnsupportedQuery
 from scumble.sql.aggregate import aggregate_query
 from scumble.sql.constants import Constants, Evaluate, ParamValues, Replan
-from scumble.sql.names import scopes_of
+from scumble.sql.names import refuse_unknown_columns, scopes_of
 from scumble.sql.parse import Parsed, parse
+from scumble.sql.plan import Access
 from scumble.sql.query import AggregateQuery, RowQuery
 from scumble.sql.rows import row_query
-from scumble.sql.scans import Access
-from scumble.sql.unknown import refuse_unknown_columns
+from scumble.wire.catalog import Catalog
 
 __all__ = ["Bound", "Statement", "analyse", "prepare"]
 

@@ -1,0 +1,210 @@
+"""Building runs: the rows of a load come in, sorted sealed copies of them go out, each with its private index.
+
+Rows are SECRET until they are sealed; the runs' catalog entries are public, and all that they say of the rows is in
+their indexes. For each indexed attribute: sort obliviously by its key, count obliviously, learn the index, seal the
+columns page by page. The owner has spent and drawn each index's budget before the rows got here.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scumble.enclave import kernels
+from scumble.enclave.pages import DataKeys, RunWriter, Scratch
+from scumble.errors import InvalidParameter
+from scumble.index.dp_plr import DPPLRIndex
+from scumble.index.model import IndexModel
+from scumble.privacy.budget import unsafe_budget
+from scumble.wire.catalog import Run, Table
+from scumble.wire.requests import IndexOrder, RowLayout
+from scumble.wire.storage import Storage
+
+__all__ = ["Load", "Rows"]
+
+
+Words = NDArray[np.int64]
+
+
+class Rows:
+    """SECRET: rows of `words` words each, in chunks of `chunk_rows`; only the last chunk may be shorter."""
+
+    def __init__(self, storage: Storage, words: int, chunk_rows: int) -> None:
+        self._storage, self._scratch = storage, Scratch()
+        self._words, self._chunk_rows = words, chunk_rows
+        self._filling = np.empty((chunk_rows, words), np.int64)
+        self._filled = 0
+        self._lengths: list[int] = []
+        self._generations: Counter[int] = Counter()  # so that what a chunk was before is not taken for what it is
+
+    def __len__(self) -> int:
+        return sum(self._lengths) + self._filled
+
+    def append(self, batch: Words) -> None:
+        """Add rows; what fills a chunk is sealed and put away."""
+        at = 0
+        while at < len(batch):
+            if self._filled == self._chunk_rows:
+                self._store(len(self._lengths), self._filling)
+                self._lengths.append(self._filled)
+                self._filled = 0
+            take = min(len(batch) - at, self._chunk_rows - self._filled)
+            self._filling[self._filled : self._filled + take] = batch[at : at + take]
+            self._filled += take
+            at += take
+
+    def sort(self, key_word: int) -> None:
+        """Sort all rows by one of their words. May be called again with another."""
+        if not self._lengths:
+            kernels.sort_rows(self._filling[: self._filled], key_word)
+            return
+        if self._filled:
+            self._store(len(self._lengths), self._filling[: self._filled])
+            self._lengths.append(self._filled)
+            self._filled = 0
+        self._filling = np.empty((0, self._words), np.int64)
+        pair = np.empty((2 * self._chunk_rows, self._words), np.int64)
+        for place in range(len(self._lengths)):
+            chunk = self._load(place, pair)
+            kernels.sort_rows(chunk, key_word)
+            self._store(place, chunk)
+        for low, high in _network(len(self._lengths)):
+            first = self._lengths[low]
+            both = pair[: first + self._lengths[high]]
+            self._load(low, both)
+            self._load(high, both[first:])
+            kernels.merge_rows(both, first, key_word)
+            self._store(low, both[:first])
+            self._store(high, both[first:])
+
+    def chunks(self) -> Iterator[Words]:
+        """The rows in order, one chunk after the other; each is good until the next is asked for."""
+        if not self._lengths:
+            yield self._filling[: self._filled]
+            return
+        chunk = np.empty((self._chunk_rows, self._words), np.int64)
+        for place in range(len(self._lengths)):
+            yield self._load(place, chunk)
+
+    def _store(self, place: int, chunk: Words) -> None:
+        self._generations[place] += 1
+        sealed = self._scratch.seal(self._state(place), chunk.reshape(-1).view(np.uint8).data)
+        self._storage.write_scratch(f"chunk-{place}", sealed)
+
+    def _load(self, place: int, into: Words) -> Words:
+        chunk = into[: self._lengths[place]]
+        sealed = self._storage.read_scratch(f"chunk-{place}")
+        self._scratch.open_into(self._state(place), sealed, chunk.reshape(-1).view(np.uint8).data)
+        return chunk
+
+    def _state(self, place: int) -> str:
+        return f"chunk {place}, state {self._generations[place]}"
+
+
+def _network(count: int) -> Iterator[tuple[int, int]]:
+    """Batcher's odd-even merge sort of `count` things: the pairs to put in order, in sequence.
+
+    It is the network of the next power of two without the pairs that reach beyond: what would lie there is greater than
+    everything and never moves.
+    """
+    half = 1
+    while half < count:
+        step = half
+        while step:
+            for base in range(step % half, count - step, 2 * step):
+                for low in range(base, min(base + step, count - step)):
+                    if low // (2 * half) == (low + step) // (2 * half):
+                        yield low, low + step
+            step //= 2
+        half *= 2
+
+
+SEALED_ROWS = 1 << 16  # so many rows are turned into pages at a time
+
+
+class Load:
+    """SECRET: rows on their way into a table."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        table: Table,
+        orders: tuple[IndexOrder, ...],
+        page_rows: int,
+        memory_bytes: int,
+        batch: str,
+    ) -> None:
+        self.batch = batch
+        self._storage, self.table, self._orders, self._page_rows = storage, table, orders, page_rows
+        self._layout = RowLayout(table.schema, tuple(order.domain.size for order in orders))
+        # Two chunks are merged at a time, and a third is being read or written.
+        chunk_rows = memory_bytes // (24 * self._layout.words) // page_rows * page_rows
+        self._rows = Rows(storage, self._layout.words, max(chunk_rows, page_rows))
+        self._capacity = 0
+        self._writers: list[RunWriter] = []
+
+    def append(self, rows: memoryview) -> None:
+        """Take a batch of rows, laid out as wire/requests.py says."""
+        self._rows.append(np.frombuffer(rows, np.int64).reshape(-1, self._layout.words))
+
+    def reserve(self, keys: DataKeys, capacity: int) -> None:
+        """Make room for the runs; `capacity`, public, is how many rows were sent, dummies included.
+
+        What can fail here, such as a full disk, fails before the owner draws the indexes' budgets.
+        """
+        if len(self._rows) != capacity or capacity % self._page_rows:
+            raise InvalidParameter("the rows do not fill the capacity", hint="send dummy rows to the end of a page")
+        self._capacity = capacity
+        pages = capacity // self._page_rows
+        self._writers = [
+            RunWriter(self._storage, keys, self.table, os.urandom(16).hex(), pages, self._page_rows)
+            for _ in self._orders or (None,)
+        ]
+
+    def build(self) -> tuple[Run, ...]:
+        """Make the runs."""
+        if not self._orders:
+            return (self._seal(self._writers[0], None, None),)
+        runs = []
+        for place, (order, writer) in enumerate(zip(self._orders, self._writers, strict=True)):
+            key_word = self._layout.key_offset + place
+            self._rows.sort(key_word)
+            index = self._learn(order, key_word)
+            runs.append(self._seal(writer, order.attribute, index))
+        return tuple(runs)
+
+    def _learn(self, order: IndexOrder, key_word: int) -> IndexModel:
+        """Count the sorted keys at or below each rank, and release the index. Cost: what the owner has drawn."""
+        cumulative = np.zeros(order.domain.size, np.int64)
+        for chunk in self._rows.chunks():
+            cumulative += kernels.cumulative_counts(np.ascontiguousarray(chunk[:, key_word]), order.domain.size)
+        counts = np.diff(cumulative, prepend=0)
+        paid = unsafe_budget(  # the owner's ledger has drawn it
+            order.epsilon, delta=order.delta, label=order.attribute, rows_per_user=order.rows_per_user
+        )
+        index = DPPLRIndex(max_bytes=order.max_bytes, slack=order.slack)
+        index.fit_counts(counts, domain=order.domain, budget=paid, beta=order.beta, capacity=self._capacity)
+        return index.model
+
+    def _seal(self, writer: RunWriter, attribute: str | None, index: IndexModel | None) -> Run:
+        for first_page, rows in self._pieces():
+            for place, column in enumerate(self.table.schema):
+                offset = self._layout.column_offsets[place]
+                words = rows[:, offset] if column.type.words == 1 else rows[:, offset : offset + column.type.words]
+                writer.write(place, first_page, words, self._validity(rows, place) if column.nullable else None)
+        return Run(writer.run, self.batch, attribute, self._capacity, self._page_rows, index, writer.finish())
+
+    def _pieces(self) -> Iterator[tuple[int, Words]]:
+        step = max(1, SEALED_ROWS // self._page_rows) * self._page_rows
+        first = 0
+        for chunk in self._rows.chunks():
+            for at in range(0, len(chunk), step):
+                piece = chunk[at : at + step]
+                yield first // self._page_rows, piece
+                first += len(piece)
+
+    def _validity(self, rows: Words, column: int) -> NDArray[np.uint8]:
+        bits = rows[:, self._layout.validity_offset + column // 64]
+        return ((bits >> (column % 64)) & 1).astype(np.uint8)

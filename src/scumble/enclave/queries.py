@@ -1,0 +1,341 @@
+"""Execution: a plan, pages to read and the bounds come in; an answer goes out whose length only those decide.
+
+Rows, bounds and answers are SECRET; plans and page numbers are public. `execute` is the whole of it: every row of every
+page is held against the whole predicate, then aggregated, or blanked where it does not match. If that fails, which may
+depend on a row, all pages are read nevertheless, and only then the error is raised.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scumble.enclave import kernels
+from scumble.enclave.pages import FetchedColumn, RunReader
+from scumble.errors import InvalidParameter
+from scumble.types import Schema
+from scumble.wire.catalog import Table
+from scumble.wire.plan import Aggregate, Aggregates, Expression, Part, Plan, RowColumns
+from scumble.wire.predicate import And, Compare, Constant, In, Or, Predicate, columns_of
+from scumble.wire.requests import Execution, PageRange
+
+__all__ = ["Accumulation", "Batch", "Columns", "Evaluate", "Prepared", "answer_bytes", "compiled", "execute"]
+
+
+Words = NDArray[np.int64]
+Mask = NDArray[np.uint8]
+Columns = Callable[[int], FetchedColumn]
+Evaluate = Callable[[Columns, Words, int], Mask]
+"""Columns, bounds and the number of rows come in; 1 for every row that matches, in a new array, comes out."""
+
+_OPERATORS = {"=": kernels.EQ, "<": kernels.LT, "<=": kernels.LE}
+
+
+def compiled(predicate: Predicate, schema: Schema) -> Evaluate:
+    """The function that evaluates a predicate on rows of this schema."""
+    match predicate:
+        case In():
+            return _compiled_in(predicate, schema)
+        case Compare(left, right, op, negated):
+            operator = _OPERATORS[op]
+
+            def compare(columns: Columns, bounds: Words, rows: int) -> Mask:
+                a, b = columns(left), columns(right)
+                return kernels.mask_compare(a.words, b.words, operator, a.valid, b.valid, negated=negated)
+
+            return compare
+        case Constant(value):
+            return lambda columns, bounds, rows: np.full(rows, value, np.uint8)
+        case And(parts):
+            every = [compiled(part, schema) for part in parts]
+            return lambda *given: reduce(np.bitwise_and, (evaluate(*given) for evaluate in every))
+        case Or(parts):
+            some = [compiled(part, schema) for part in parts]
+            return lambda *given: reduce(np.bitwise_or, (evaluate(*given) for evaluate in some))
+
+
+def _compiled_in(leaf: In, schema: Schema) -> Evaluate:
+    place, negated, null_matches = leaf.column, leaf.negated, leaf.null_matches
+    shape = (leaf.intervals, 2, schema.columns[place].type.words)
+    these = slice(leaf.offset, leaf.offset + leaf.intervals * 2 * shape[2])
+
+    def contains(columns: Columns, bounds: Words, rows: int) -> Mask:
+        fetched = columns(place)
+        intervals = bounds[these].reshape(shape)
+        return kernels.mask_intervals(
+            fetched.words, intervals, fetched.valid, negated=negated, null_matches=null_matches
+        )
+
+    return contains
+
+
+class Batch:
+    """SECRET: the rows of some pages, and which of them match."""
+
+    mask: Mask
+
+    def __init__(
+        self,
+        reader: RunReader,
+        first_page: int,
+        pages: int,
+        columns: Sequence[int],
+        real_rows: int,
+        predicate: Evaluate,
+    ) -> None:
+        self._columns = {place: reader.fetch(place, first_page, pages) for place in columns}
+        self._wide: dict[Expression, Words] = {}
+        self._real_rows, self._predicate = real_rows, predicate
+        self._first_row = first_page * reader.run.page_rows
+        self.rows = pages * reader.run.page_rows
+
+    def match(self, bounds: Words) -> None:
+        """Find out which rows match."""
+        self.mask = kernels.mask_rows(self._first_row, self.rows, self._real_rows)
+        self.mask &= self._predicate(self.column, bounds, self.rows)
+
+    def column(self, place: int) -> FetchedColumn:
+        """A column's rows."""
+        return self._columns[place]
+
+    def valid(self, columns: frozenset[int]) -> Mask | None:
+        """1 where none of the columns is null; None if none of them is nullable."""
+        given = [valid for place in sorted(columns) if (valid := self.column(place).valid) is not None]
+        if not given:
+            return None
+        first, *others = given
+        for other in others:
+            first = first & other
+        return first
+
+    def codes(self, columns: tuple[int, ...], sizes: tuple[int, ...]) -> Words:
+        """The group of every row: the columns' codes as digits, of which null is the greatest."""
+        combined: Words = np.zeros(self.rows, np.int64)
+        for place, size in zip(columns, sizes, strict=True):
+            fetched = self.column(place)
+            code = fetched.words
+            if fetched.valid is not None:
+                code = code * fetched.valid + (size - 1) * (1 - fetched.valid.astype(np.int64))
+            combined = combined * size + code
+        return combined
+
+    def wide(self, expression: Expression, overflow: Mask) -> Words:
+        """An expression's value for every row, in 128 bits; rows that match and overflow set `overflow`, one byte."""
+        known = self._wide.get(expression)
+        if known is None:
+            known = self._wide[expression] = self._evaluate(expression, overflow)
+        return known
+
+    def _evaluate(self, expression: Expression, overflow: Mask) -> Words:
+        match expression:
+            case ("column", place):
+                return kernels.wide_load(self.column(place).words)
+            case ("constant", value):
+                return kernels.wide_fill(value, self.rows)
+        operator, left, right = expression
+        kernel = {"+": kernels.wide_add, "-": kernels.wide_subtract, "*": kernels.wide_multiply}[operator]
+        return kernel(self.wide(left, overflow), self.wide(right, overflow), self.mask, overflow)
+
+
+_KERNELS = {
+    "count": kernels.COUNT,
+    "sum": kernels.SUM,
+    "squares": kernels.SQUARES,
+    "extremes": kernels.EXTREMES,
+    "doubles": kernels.DOUBLES,
+    "double_squares": kernels.DOUBLE_SQUARES,
+    "wide_sum": kernels.WIDE_SUM,
+}
+
+
+class Accumulation:
+    """PUBLIC: which words of the answer each aggregate adds to; made once for a plan."""
+
+    def __init__(self, wanted: Aggregates, schema: Schema) -> None:
+        self._group_by, self._sizes = wanted.group_by, wanted.group_sizes(schema)
+        self._groups = prod(self._sizes)
+        self._rows = slice(1, 1 + self._groups)
+        parts, words = wanted.layout(schema)
+        self._aggregates = [
+            (aggregate, self._words(count), [(part, self._words(part)) for part in others])
+            for aggregate, (count, *others) in zip(wanted.aggregates, parts, strict=True)
+        ]
+        self.answer_bytes = 8 * words
+        self._empty = np.zeros(words, np.int64)
+        for part in (part for own in parts for part in own if part.kind == "extremes"):
+            self._empty[self._words(part)] = kernels.no_extremes(part.words // 2, self._groups).reshape(-1)
+        # Where no column read can be null, as many rows count as there are in the group.
+        nullable = {place for place, column in enumerate(schema.columns) if column.nullable}
+        self._nullable = [aggregate.columns & nullable for aggregate in wanted.aggregates]
+        self._all_count = [
+            count for (_, count, _), columns in zip(self._aggregates, self._nullable, strict=True) if not columns
+        ]
+
+    def begin(self) -> Words:
+        """The answer before any row."""
+        return self._empty.copy()
+
+    def add(self, batch: Batch, answer: Words) -> None:
+        """Add a batch's matching rows to the answer."""
+        codes = batch.codes(self._group_by, self._sizes) if self._group_by else None
+        mask = batch.mask
+        kernels.aggregate(kernels.COUNT, None, mask, None, codes, answer[self._rows])
+        for (aggregate, count, parts), nullable in zip(self._aggregates, self._nullable, strict=True):
+            valid = batch.valid(nullable) if nullable else None
+            if valid is not None:
+                kernels.aggregate(kernels.COUNT, None, mask, valid, codes, answer[count])
+            for part, place in parts:
+                out = answer[place] if codes is None else answer[place].reshape(self._groups, part.words)
+                values = _values(batch, aggregate, part, answer)
+                kernels.aggregate(_KERNELS[part.kind], values, mask, valid, codes, out)
+
+    def finish(self, answer: Words) -> bytes:
+        """The answer after all rows."""
+        for count in self._all_count:
+            answer[count] = answer[self._rows]
+        return answer.tobytes()
+
+    def _words(self, part: Part) -> slice:
+        return slice(part.offset, part.offset + part.words * self._groups)
+
+
+def _values(batch: Batch, aggregate: Aggregate, part: Part, answer: Words) -> Words:
+    if aggregate.column is not None:
+        return batch.column(aggregate.column).words
+    assert aggregate.argument is not None  # noqa: S101  only a count has none, and it has no other parts
+    wide = batch.wide(aggregate.argument, answer[:1].view(np.uint8)[:1])
+    return kernels.wide_ordered(wide) if part.kind == "extremes" else wide
+
+
+BATCH_BYTES = 1 << 19  # of a column at a time: so many that calls cost little, so few that they stay in the cache
+
+Reader = Callable[[str], tuple[RunReader, int]]
+"""A run's reader, and its secret number of real rows."""
+
+
+class Prepared:
+    """PUBLIC: a plan and the table it is for, with all that does not depend on bounds worked out."""
+
+    def __init__(self, plan: Plan, table: Table) -> None:
+        self.output, self.table = plan.output, table
+        self.predicates = [compiled(predicate, table.schema) for predicate in plan.predicates]
+        read = frozenset().union(*map(columns_of, plan.predicates), plan.output.reads)
+        self.widest_bytes = max((table.schema.columns[place].page_row_bytes for place in read), default=1)
+        self.accumulation = None if isinstance(plan.output, RowColumns) else Accumulation(plan.output, table.schema)
+        outputs = _output_columns(plan.output, table.schema)
+        self.columns = [tuple(dict.fromkeys([*_columns(part), *outputs])) for part in plan.predicates]
+
+
+def execute(prepared: Prepared, execution: Execution, reader: Reader) -> bytes:
+    """Answer one execution of a plan."""
+    for scan in execution.scans:
+        _check_pages(scan.pages, prepared.table.runs[scan.run].pages)
+    batches = _batches(prepared, execution, reader)
+    try:
+        if prepared.accumulation is None:
+            return _blanked_rows(prepared, execution, batches)
+        answer = prepared.accumulation.begin()
+        for batch in batches:
+            batch.match(execution.bounds)
+            prepared.accumulation.add(batch, answer)
+        return prepared.accumulation.finish(answer)
+    except Exception:
+        for _ in batches:  # what was to be read is read, whatever went wrong with a row
+            pass
+        raise
+
+
+def answer_bytes(prepared: Prepared, execution: Execution) -> int:
+    """How long the answer will be, from public facts."""
+    if prepared.accumulation is not None:
+        return prepared.accumulation.answer_bytes
+    assert isinstance(prepared.output, RowColumns)  # noqa: S101  there is nothing else
+    rows = 0
+    for scan in execution.scans:
+        run = prepared.table.runs[scan.run]
+        _check_pages(scan.pages, run.pages)
+        rows += run.page_rows * sum(count for _, count in scan.pages)
+    return rows * (1 + sum(prepared.table.schema.columns[place].page_row_bytes for place in prepared.output.columns))
+
+
+def _batches(prepared: Prepared, execution: Execution, reader: Reader) -> Iterator[Batch]:
+    for run_place, predicate_place, pages in execution.scans:
+        run = prepared.table.runs[run_place]
+        pages_of_run, real_rows = reader(run.id)
+        predicate, columns = prepared.predicates[predicate_place], prepared.columns[predicate_place]
+        for first, count in _pieces(pages, max(1, BATCH_BYTES // (run.page_rows * prepared.widest_bytes))):
+            yield Batch(pages_of_run, first, count, columns, real_rows, predicate)
+
+
+def _columns(predicate: Predicate) -> list[int]:
+    """The columns that a predicate reads, in the order in which it does."""
+    match predicate:
+        case In(column=column):
+            return [column]
+        case Compare(left=left, right=right):
+            return [left, right]
+        case And(parts) | Or(parts):
+            return [column for part in parts for column in _columns(part)]
+    return []
+
+
+def _output_columns(output: Aggregates | RowColumns, schema: Schema) -> list[int]:
+    """The columns that an output reads: to count what cannot be null, none is read."""
+    if isinstance(output, RowColumns):
+        return list(output.columns)
+    read = list(output.group_by)
+    for aggregate in output.aggregates:
+        only_counted = aggregate.function == "count"
+        read += [place for place in sorted(aggregate.columns) if not only_counted or schema.columns[place].nullable]
+    return read
+
+
+def _check_pages(pages: Sequence[PageRange], most: int) -> None:
+    end = 0
+    for first, count in pages:
+        if not end <= first <= first + count <= most:
+            raise InvalidParameter("page ranges must ascend within the run", hint="a row would be counted twice")
+        end = first + count
+
+
+def _pieces(pages: Sequence[PageRange], most: int) -> Iterator[PageRange]:
+    for first, count in pages:
+        for at in range(first, first + count, most):
+            yield at, min(most, first + count - at)
+
+
+def _blanked_rows(prepared: Prepared, execution: Execution, batches: Iterator[Batch]) -> bytes:
+    """The rows as RowColumns lays them out; what does not match is all zeros: the owner holds nothing unasked."""
+    wanted, table = prepared.output, prepared.table
+    assert isinstance(wanted, RowColumns)  # noqa: S101  the caller has looked
+    rows = sum(count * table.runs[scan.run].page_rows for scan in execution.scans for _, count in scan.pages)
+    columns = [table.schema.columns[place] for place in wanted.columns]
+    answer = np.zeros(rows * (1 + sum(column.page_row_bytes for column in columns)), np.uint8)
+    parts, at = [], rows
+    for column in columns:
+        width = column.type.width_bytes
+        values = answer[at : at + rows * width].reshape(rows, width)
+        valid = answer[at + rows * width : at + rows * (width + 1)] if column.nullable else None
+        parts.append((values, valid))
+        at += rows * column.page_row_bytes
+    row = 0
+    for batch in batches:
+        end = row + batch.rows
+        batch.match(execution.bounds)
+        answer[row:end] = batch.mask
+        for place, (values, valid) in zip(wanted.columns, parts, strict=True):
+            fetched = batch.column(place)
+            values[row:end] = _blanked(fetched.values, batch.mask).view(np.uint8).reshape(batch.rows, -1)
+            if valid is not None and fetched.valid is not None:
+                valid[row:end] = fetched.valid & batch.mask
+        row = end
+    return answer.tobytes()
+
+
+def _blanked(values: NDArray[Any], mask: NDArray[np.uint8]) -> NDArray[Any]:
+    all_or_nothing = -mask.astype(values.dtype)
+    blanked: NDArray[Any] = values & (all_or_nothing if values.ndim == 1 else all_or_nothing[:, None])
+    return np.ascontiguousarray(blanked)

@@ -1,0 +1,330 @@
+"""The release of a curve: a histogram, a mechanism's name and an epsilon come in, a NoisyCurve goes out.
+
+The histogram is secret, the curve public. Here the parts of the budget are added up: whatever a mechanism releases on
+the way, its costs sum to the epsilon it was given. docs/privacy.md section 4.
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, exp, log, sqrt
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scumble.index.curve import Knots, NoisyCurve
+from scumble.index.histogram import Histogram
+from scumble.privacy.noise import add_discrete_laplace
+
+__all__ = [
+    "SCOUT_SHARE",
+    "BinaryTree",
+    "WideTree",
+    "binary_tree",
+    "cell_starts",
+    "curve_tree",
+    "estimate",
+    "release_adaptive_curve",
+    "release_binary",
+    "release_curve",
+    "release_wide",
+    "scout_tree",
+    "variance",
+    "wide_tree",
+    "worthwhile",
+]
+
+
+FAN_OUT = 18
+
+
+def variance(scale: Fraction) -> float:
+    """The variance of discrete Laplace noise."""
+    p = exp(-1 / scale)
+    return 2 * p / (1 - p) ** 2
+
+
+# --- paper: algorithm 1 ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BinaryTree:
+    """The public shape of algorithm 1's tree: floor(log2 N) + 1 levels, each with an equal share of epsilon."""
+
+    leaves: int
+    epsilon: Fraction
+
+    @property
+    def levels(self) -> int:
+        """The paper says log2 N; but the lowest level costs too, and N = 1 has one level."""
+        return self.leaves.bit_length()
+
+    @property
+    def scale(self) -> Fraction:
+        """Sensitivity over epsilon: a row counts in one node of each level."""
+        return self.levels / self.epsilon
+
+    @property
+    def noise_rms(self) -> float:
+        """A prefix adds up half the levels' nodes on average."""
+        return sqrt(max(1, self.levels / 2) * variance(self.scale))
+
+    def nodes(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """SECRET: the p-sum made at each step t: the rows of the last 2^i ranks, 2^i being t's lowest set bit."""
+        sums = np.zeros(self.leaves + 1, dtype=np.int64)
+        np.cumsum(counts, out=sums[1:])
+        for level in range(self.levels):
+            ends, before = self._neighbours(sums, level)
+            ends -= before
+        return sums[1:]
+
+    def prefixes(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Add up, for each step t, the p-sums at t's set bits."""
+        sums = np.concatenate([[0], nodes])
+        for level in reversed(range(self.levels)):
+            ends, before = self._neighbours(sums, level)
+            ends += before
+        return sums[1:]
+
+    def _neighbours(self, sums: NDArray[np.int64], level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Views of the steps whose lowest set bit is 2^level, and of the steps that lie 2^level before them."""
+        block = 1 << level
+        ends = sums[block :: 2 * block]
+        return ends, sums[:: 2 * block][: len(ends)]
+
+
+def binary_tree(leaves: int, epsilon: Fraction) -> BinaryTree:
+    """Algorithm 1's tree over `leaves` ranks."""
+    return BinaryTree(leaves, epsilon)
+
+
+def release_binary(histogram: Histogram, tree: BinaryTree) -> NoisyCurve:
+    """Algorithm 1: the binary mechanism with recycled partial sums.
+
+    Sensitivity: 1 a level in L1; neighbours: one row added or removed; cost: tree.epsilon; docs/privacy.md 4.1.
+    """
+    noisy = tree.nodes(histogram.counts)
+    add_discrete_laplace(noisy, tree.scale)
+    rows = tree.prefixes(noisy).astype(np.float64)
+    return NoisyCurve(tree.leaves, range(tree.leaves), rows, tree.levels, tree.noise_rms)
+
+
+# --- scumble: wide tree, least squares -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WideTree:
+    """The public shape of a tree without root: how many leaves a node of each level spans, and what it may spend.
+
+    Coarsest level first; the last level's nodes are the leaves. Each block divides the one above it; the last node of
+    a level may be cut short by the end of the leaves.
+    """
+
+    leaves: int
+    blocks: tuple[int, ...]
+    epsilons: tuple[Fraction, ...]
+
+    @property
+    def levels(self) -> int:
+        """How many levels are released."""
+        return len(self.blocks)
+
+    @property
+    def epsilon(self) -> Fraction:
+        """What the release costs: a row counts once on every level."""
+        return sum(self.epsilons, Fraction(0))
+
+    @property
+    def scales(self) -> tuple[Fraction, ...]:
+        """The noise of each level: its sensitivity, 1, over what it may spend."""
+        return tuple(1 / epsilon for epsilon in self.epsilons)
+
+    def widths(self, level: int) -> int:
+        """How many nodes a level has."""
+        return -(-self.leaves // self.blocks[level])
+
+    def fan_out(self, level: int) -> int:
+        """How many children a full node of this level has; for level -1, the whole, how many top nodes there are."""
+        return self.blocks[level] // self.blocks[level + 1] if level >= 0 else self.widths(0)
+
+    def variances(self) -> list[tuple[float, float]]:
+        """The variance of each level's nodes as estimated from themselves and all below: full ones, and the last."""
+        result: list[tuple[float, float]] = []
+        for level in reversed(range(self.levels)):
+            own = variance(self.scales[level])
+            if not result:
+                result.append((own, own))
+                continue
+            full, last = result[0]
+            fan, rest = self.fan_out(level), (self.widths(level + 1) - 1) % self.fan_out(level)
+            below = (fan * full, rest * full + last)
+            result.insert(0, (1 / (1 / own + 1 / below[0]), 1 / (1 / own + 1 / below[1])))
+        return result
+
+    @property
+    def noise_rms(self) -> float:
+        """Over all prefixes: the top level adds up half its nodes, a lower one a bridge, a sixth of its fan-out."""
+        spread = [full for full, _ in self.variances()]
+        bridges = sum(spread[level + 1] * self.fan_out(level) / 6 for level in range(self.levels - 1))
+        return sqrt(spread[0] * (self.widths(0) + 1) / 2 + bridges)
+
+    @property
+    def worst_variance(self) -> float:
+        """An upper bound on the variance of every prefix: the whole top level, and each bridge at its middle."""
+        spread = [max(pair) for pair in self.variances()]
+        bridges = sum(spread[level + 1] * self.fan_out(level) / 4 for level in range(self.levels - 1))
+        return spread[0] * self.widths(0) + bridges
+
+    def nodes(self, counts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """SECRET: the rows in each node, level by level."""
+        sums = [np.add.reduceat(counts, np.arange(0, self.leaves, block)) for block in self.blocks[:-1]]
+        return [*sums, counts.copy()]
+
+
+def wide_tree(leaves: int, epsilon: Fraction) -> WideTree:
+    """round(log_18 leaves) levels of near-equal fan-out, each with an equal share of epsilon."""
+    levels = max(1, round(log(leaves) / log(FAN_OUT))) if leaves > 1 else 1
+    fan_out = ceil(round(leaves ** (1 / levels), 9))
+    blocks = tuple(fan_out**level for level in reversed(range(levels)))
+    return WideTree(leaves, blocks, (epsilon / levels,) * levels)
+
+
+def estimate(counts: NDArray[np.int64], tree: WideTree) -> NDArray[np.float64]:
+    """Release every node with noise, and return the least-squares estimate of the leaves.
+
+    Sensitivity: 1 a level in L1; neighbours: one row added or removed; cost: tree.epsilon; docs/privacy.md 4.2.
+    """
+    noisy = tree.nodes(counts)
+    for nodes, scale in zip(noisy, tree.scales, strict=True):
+        add_discrete_laplace(nodes, scale)
+    return _least_squares([nodes.astype(np.float64) for nodes in noisy], tree)
+
+
+def release_wide(counts: NDArray[np.int64], tree: WideTree, knots: Knots, size: int) -> NoisyCurve:
+    """Release the curve over leaves that end at the given ranks."""
+    rows = np.cumsum(estimate(counts, tree))
+    return NoisyCurve(size, knots, rows, tree.levels, tree.noise_rms)
+
+
+def _least_squares(levels: list[NDArray[np.float64]], tree: WideTree) -> NDArray[np.float64]:
+    """The consistent leaves nearest to all noisy nodes (Hay et al. 2010), each weighted by its precision.
+
+    Upwards every node becomes the best estimate from itself and below; downwards the difference between a node and its
+    children's sum is shared out among them. In place: `levels` is used up.
+    """
+    spread = tree.variances()
+    sums: list[NDArray[np.float64]] = []
+    for level in reversed(range(tree.levels - 1)):
+        children = np.add.reduceat(levels[level + 1], np.arange(0, tree.widths(level + 1), tree.fan_out(level)))
+        sums.insert(0, children)
+        own = variance(tree.scales[level])
+        trust = np.full(len(children), spread[level][0] / own)
+        trust[-1] = spread[level][1] / own
+        levels[level] *= trust
+        levels[level] += (1 - trust) * children
+    for level in range(tree.levels - 1):
+        fan = tree.fan_out(level)
+        missing = levels[level] - sums[level]
+        below = levels[level + 1]
+        whole = (len(missing) - 1) * fan
+        below[:whole].reshape(-1, fan)[:] += (missing[:-1] / fan)[:, None]
+        share = np.full(len(below) - whole, spread[level + 1][0])
+        share[-1] = spread[level + 1][1]
+        below[whole:] += missing[-1] * share / share.sum()
+    return levels[-1]
+
+
+# The two shares are a compromise: a stronger scout finds more of the heavy ranks (shuffled zipf), a weaker one leaves
+# more for the tree (smooth keys). The other constants hardly matter (`python -m benchmarks.overhead --sweep`).
+SCOUT_SHARE = Fraction(1, 5)  # of the curve's epsilon
+LEVEL_SHARES = (Fraction(1, 15), Fraction(1, 15), Fraction(13, 15))  # of the scout's: coarse, fine blocks, ranks
+COARSE_BLOCKS = 1 << 12
+FINE_PER_COARSE = 16
+ROWS_PER_CELL = 240  # over epsilon: the scatter of so many rows about a straight line stays below the noise
+FALSE_HEAVY = 600  # ranks that are taken for heavy by mistake, on average: each costs no more than two cells
+EDGE = 3  # noise scales, between neighbouring coarse blocks: a step in density that no cell should straddle
+LONGEST_CELL = 4  # in coarse blocks: where the scout sees nothing, it may have been unlucky
+
+
+def worthwhile(size: int) -> bool:
+    """Whether a domain is so large that a scout pays: the wide tree over all ranks would need a fifth level."""
+    return size >= COARSE_BLOCKS * FINE_PER_COARSE * 2
+
+
+def scout_tree(size: int, epsilon: Fraction) -> WideTree:
+    """The scout's shape: some 4,096 coarse blocks, each of sixteen fine ones, and every rank."""
+    fine = size // (COARSE_BLOCKS * FINE_PER_COARSE)
+    blocks = (fine * FINE_PER_COARSE, fine, 1)
+    return WideTree(size, blocks, tuple(epsilon * share for share in LEVEL_SHARES))
+
+
+def cell_starts(counts: NDArray[np.int64], scout: WideTree, curve_epsilon: Fraction) -> NDArray[np.int64]:
+    """Release the scout, and return the first rank of every cell.
+
+    Sensitivity: 1 a level in L1; neighbours: one row added or removed; cost: scout.epsilon.
+    """
+    return _cut(estimate(counts, scout), scout, ROWS_PER_CELL / float(curve_epsilon))
+
+
+def _cut(rows: NDArray[np.float64], scout: WideTree, rows_per_cell: float) -> NDArray[np.int64]:
+    """Post-processing: cells from the scout's estimate of each rank's rows, which is used up."""
+    heavy = _heavy_ranks(rows, scout)
+    rows[heavy] = 0
+    edges = np.arange(0, scout.leaves, scout.blocks[1])
+    light = _light_rows(np.add.reduceat(rows, edges), rows_per_cell)
+    steps = edges[1:][np.abs(np.diff(light)) > EDGE * float(scout.scales[0]) / FINE_PER_COARSE]
+    filled = np.concatenate([[0.0], np.cumsum(light)])
+    full = np.interp(np.arange(rows_per_cell, filled[-1], rows_per_cell), filled, np.append(edges, scout.leaves))
+    starts = np.unique(np.concatenate([[0], steps, full.astype(np.int64), heavy, heavy + 1]))
+    return starts[starts < scout.leaves]
+
+
+def _heavy_ranks(rows: NDArray[np.float64], scout: WideTree) -> NDArray[np.int64]:
+    """Ranks that stand out from their coarse block by more than the noise does but FALSE_HEAVY times.
+
+    The block's own density is a mean of values cut off there, so that a few heavy ranks do not raise it.
+    """
+    outstanding = float(scout.scales[-1]) * log(scout.leaves / 2 / FALSE_HEAVY)
+    blocks = np.arange(0, scout.leaves, scout.blocks[0])
+    density = np.add.reduceat(np.minimum(rows, outstanding), blocks) / np.diff(np.append(blocks, scout.leaves))
+    return np.flatnonzero(rows > np.repeat(density + outstanding, scout.blocks[0])[: scout.leaves])
+
+
+def _light_rows(fine: NDArray[np.float64], rows_per_cell: float) -> NDArray[np.float64]:
+    """The light rows of each fine block: its own estimate where rows are so dense that it is known, else its share.
+
+    Its share of the coarse block's, that is; and never so few that a cell would exceed LONGEST_CELL coarse blocks.
+    """
+    least = rows_per_cell / LONGEST_CELL / FINE_PER_COARSE
+    coarse = np.add.reduceat(fine, np.arange(0, len(fine), FINE_PER_COARSE)) / FINE_PER_COARSE
+    shared = np.repeat(coarse, FINE_PER_COARSE)[: len(fine)]
+    dense = shared > rows_per_cell
+    return np.maximum(dense * fine + ~dense * shared, least)
+
+
+def curve_tree(mechanism: Literal["scumble", "paper"], size: int, epsilon: Fraction) -> BinaryTree | WideTree:
+    """The public shape of a mechanism's tree over all ranks of a domain."""
+    return binary_tree(size, epsilon) if mechanism == "paper" else wide_tree(size, epsilon)
+
+
+def release_curve(histogram: Histogram, tree: BinaryTree | WideTree) -> NoisyCurve:
+    """Release a curve with a tree over all ranks; its error is known from the tree alone. Costs tree.epsilon."""
+    if isinstance(tree, BinaryTree):
+        return release_binary(histogram, tree)
+    return release_wide(histogram.counts, tree, range(tree.leaves), tree.leaves)
+
+
+def release_adaptive_curve(histogram: Histogram, epsilon: Fraction) -> NoisyCurve:
+    """Release a curve with a wide tree over cells that a scout finds, where the domain is large enough for that.
+
+    Scout and tree see the same rows, one after the other: sequential composition, the cost is epsilon.
+    """
+    size = histogram.size
+    if not worthwhile(size):
+        return release_curve(histogram, wide_tree(size, epsilon))
+    scout = scout_tree(size, epsilon * SCOUT_SHARE)
+    rest = epsilon - scout.epsilon
+    starts = cell_starts(histogram.counts, scout, rest)
+    cells = np.add.reduceat(histogram.counts, starts)
+    curve = release_wide(cells, wide_tree(len(starts), rest), np.append(starts[1:], size) - 1, size)
+    return NoisyCurve(size, curve.knots, curve.rows, scout.levels + curve.levels, curve.noise_rms)

@@ -1,0 +1,116 @@
+"""Databases to attack: made-up counts come in, a database in a temporary folder goes out, and what its provider sees.
+
+The table is t(k, v): k is indexed, v is not; both are integers. A planted enclave may take the place of the real one.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from scumble import embedded
+from scumble.enclave.sessions import TrustedEnclave
+from scumble.errors import ScumbleError
+from scumble.lab.attack.hashed import fractions
+from scumble.owner import key_file
+from scumble.owner.database import Database
+from scumble.privacy.amounts import Exact, exact, show
+from scumble.provider.front import Provider
+from scumble.store.files import FileStore
+from scumble.store.transcript import Transcript
+from scumble.wire.storage import Enclave, Storage
+
+__all__ = ["VALUES", "Laboratory", "Seen", "laboratory", "opened", "second_column"]
+
+VALUES = 100  # v is in 0..99
+QUERIES_TO_A_LOOK = 5_000  # at the transcript, which keeps the latest events only
+IntArray = NDArray[np.int64]
+
+
+class Seen(NamedTuple):
+    """PUBLIC: what the provider saw of one query: the pages read, and how many bytes went in and out."""
+
+    first_page: int
+    pages: int
+    request_bytes: int
+    answer_bytes: int
+
+
+class Laboratory(NamedTuple):
+    """A database under attack, and the transcript that its provider keeps."""
+
+    db: Database
+    transcript: Transcript
+
+    def watch(self, query: str, parameters: Sequence[Sequence[int]]) -> list[Seen]:
+        """What the provider sees of a query with each of some parameters: an entry for each request that reads pages.
+
+        What the owner gets is of no interest here, and may be unreadable where a planted enclave has cut it.
+        """
+        statement = self.db.prepare(query)
+        seen: list[Seen] = []
+        for begin in range(0, len(parameters), QUERIES_TO_A_LOOK):
+            before = max((event.number for event in self.transcript.events()), default=0)
+            for given in parameters[begin : begin + QUERIES_TO_A_LOOK]:
+                with suppress(ScumbleError, ValueError):
+                    statement.execute(list(given))
+            seen += _queries(self.transcript, before)
+        return seen
+
+
+def second_column(rows: int) -> IntArray:
+    """The values of v, in the order of k."""
+    return (fractions("made-up values", rows) * VALUES).astype(np.int64)
+
+
+@contextmanager
+def laboratory(
+    counts: IntArray, epsilon: Exact, *, page_rows: int, enclave: Callable[[Storage], Enclave] = TrustedEnclave
+) -> Iterator[Laboratory]:
+    """A database of the table t with so many rows of each key; gone afterwards."""
+    rows, cost = int(counts.sum()), exact(epsilon, "epsilon")
+    table = pa.table(
+        {
+            "k": pa.array(np.repeat(np.arange(len(counts)), counts), pa.int32()),
+            "v": pa.array(second_column(rows), pa.int32()),
+        }
+    )
+    with TemporaryDirectory(prefix="scumble-attack-") as name:
+        home = Path(name)
+        with embedded.create(home / "db", key=home / "db.key", limit=cost) as db:
+            db.load(
+                "t",
+                table,
+                indexes=[f"k int:0:{len(counts) - 1} epsilon={show(cost)}"],
+                types={"k": "integer not null", "v": "integer not null"},
+                capacity=-(-rows // page_rows) * page_rows,
+                page_rows=page_rows,
+            )
+        with opened(home, enclave) as lab:
+            yield lab
+
+
+@contextmanager
+def opened(
+    home: Path, enclave: Callable[[Storage], Enclave] = TrustedEnclave, *, accept_restored: bool = False
+) -> Iterator[Laboratory]:
+    """Open the database in home/db, whose key is beside it, with an enclave of one's own."""
+    key = key_file.open_key(home / "db.key")
+    provider = Provider(FileStore(home / "db"), enclave)
+    with Database(provider, key, home / "db.key", accept_restored=accept_restored) as db:
+        yield Laboratory(db, provider.transcript)
+
+
+def _queries(transcript: Transcript, before: int) -> Iterator[Seen]:
+    for exchange in transcript.exchanges():
+        reads = [event for event in exchange.inside if event.kind == "read"]
+        if exchange.opened.number <= before or exchange.closed is None or not reads:
+            continue
+        first = min(int(event["first_page"]) for event in reads)
+        end = max(int(event["first_page"]) + int(event["pages"]) for event in reads)
+        yield Seen(first, end - first, int(exchange.opened["bytes"]), int(exchange.closed["bytes"]))

@@ -1,0 +1,75 @@
+"""Enclaves with a weakness planted on purpose. THEY LEAK OR LIE: they show that an attack bites where it can.
+
+Each is a `TrustedEnclave` whose sessions do one thing wrong. Nothing but the attacks, on made-up data, may use them.
+"""
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import CTR
+from numpy.typing import NDArray
+
+from scumble.enclave.pages import DataKeys, RunReader
+from scumble.enclave.sessions import TrustedEnclave
+from scumble.enclave.work import Work
+from scumble.wire.catalog import TAG_BYTES, Run, Table
+from scumble.wire.channel import done
+from scumble.wire.plan import RowColumns
+from scumble.wire.requests import unpack_execution
+from scumble.wire.storage import Storage
+
+__all__ = ["UnsafeUncheckedEnclave", "UnsafeUnpaddedEnclave"]
+
+
+class _UnpaddedWork(Work):
+    def _executed(self, body: memoryview) -> bytes:
+        execution = unpack_execution(body)
+        answer, prepared = self._execute(execution), self._plans[execution.plan]
+        if not isinstance(prepared.output, RowColumns):
+            return done(answer)
+        runs = prepared.table.runs
+        rows = sum(count * runs[scan.run].page_rows for scan in execution.scans for _, count in scan.pages)
+        matching = int(np.frombuffer(answer, np.uint8, rows).sum())
+        return done(answer[: len(answer) * matching // max(1, rows)])
+
+
+class UnsafeUnpaddedEnclave(TrustedEnclave):
+    """LEAKS: an answer of rows is only as long as the rows that match. The owner cannot read it; the provider can."""
+
+    work = _UnpaddedWork
+
+
+class _UncheckedReader(RunReader):
+    """Deciphers whatever is there, without a look at any tag."""
+
+    def __init__(self, storage: Storage, keys: DataKeys, table: Table, run: Run) -> None:
+        super().__init__(storage, keys, table, run)
+        self._cipher = AES(keys._derive(b"scumble run v1", bytes.fromhex(run.id)))
+
+    def open_pages(self, column: int, first_page: int, pages: int) -> NDArray[np.uint8]:
+        """Pages one after the other, as GCM's counter mode deciphers them."""
+        size = self._sizes[column]
+        slot = size + TAG_BYTES
+        sealed = bytearray(pages * slot)
+        self._storage.read(self.run.id, column, first_page, pages, memoryview(sealed))
+        plain = b"".join(
+            Cipher(self._cipher, CTR(self._sealing.address(column, first_page + place)[0] + b"\0\0\0\2"))
+            .decryptor()
+            .update(bytes(sealed[place * slot : place * slot + size]))
+            for place in range(pages)
+        )
+        return np.frombuffer(plain, np.uint8).copy()
+
+
+class _UncheckedWork(Work):
+    def _reader(self, run: str) -> tuple[RunReader, int]:
+        if run in self._runs and run not in self._readers:
+            reader = _UncheckedReader(self._storage, self._keys, *self._runs[run])
+            self._readers[run] = reader, self._current.real_rows[run]
+        return super()._reader(run)
+
+
+class UnsafeUncheckedEnclave(TrustedEnclave):
+    """LIES when it is lied to: it checks no page's tag, so altered pages become wrong answers."""
+
+    work = _UncheckedWork

@@ -1,0 +1,14 @@
+"""Auditing epsilon: mechanisms come in, lower bounds on what they really lose go out; tables are made up and public.
+
+audit, Finding      run a mechanism many times on two neighbouring tables, and bound its epsilon from below
+chosen, NAMES       the mechanisms that are built in: trees, slack, capacity, every private index, the whole database
+Subject             any other mechanism
+
+A bound below the claimed epsilon proves nothing: the proofs are in docs/privacy.md. One above it is a defect.
+"""
+
+from scumble.lab.audit.mechanisms import NAMES, chosen, subject
+from scumble.lab.audit.run import DOUBT, Finding, audit
+from scumble.lab.audit.subject import Subject
+
+__all__ = ["DOUBT", "NAMES", "Finding", "Subject", "audit", "chosen", "subject"]

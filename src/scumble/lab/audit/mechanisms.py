@@ -1,0 +1,300 @@
+"""The built-in subjects: an epsilon comes in, every mechanism that spends it goes out, with tables that show the most.
+
+All tables here are made up. They are as small as each mechanism allows, since the fewer nodes a row counts in, the
+likelier are outputs that tell the two tables apart as well as epsilon allows; the row is where it counts in most nodes.
+Each has 50 rows or more of a rank, so that no cut at zero hides anything.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from fractions import Fraction
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scumble.errors import InvalidParameter
+from scumble.index import slack as coverage
+from scumble.index import tree as partition
+from scumble.index.contract import Index, Terms
+from scumble.index.dp_plr import DPPLRIndex
+from scumble.index.histogram import Histogram
+from scumble.index.tree import BinaryTree, WideTree, binary_tree, release_adaptive_curve, release_curve, wide_tree
+from scumble.lab.audit.bound import Features
+from scumble.lab.audit.database import database
+from scumble.lab.audit.subject import Subject, tapped, watched
+from scumble.lab.audit.tap import replaced
+from scumble.lab.comparators import CryptEpsilonIndex, DPBPlusTreeIndex, DPRMIIndex, FMIIndex, SpecialIndex, trained
+from scumble.owner.loading import CAPACITY_BETA, LoadOptions, _fix_capacity
+from scumble.privacy.budget import unsafe_budget
+from scumble.types import IntegerDomain
+
+__all__ = ["NAMES", "chosen", "subject"]
+
+ROWS = 50
+BETA = Fraction(1, 1000)  # so large that what is cut off happens now and then
+GAUSSIAN_DELTA = Fraction(1, 10**6)
+ERROR_SHARE = Fraction(1, 50)  # of epsilon, so that nearly all of it is the gradients': slack has an audit of its own
+PAGE_ROWS = 16
+IntArray = NDArray[np.int64]
+
+
+def neighbours(size: int, rows: int = ROWS) -> tuple[IntArray, IntArray]:
+    """Two tables over `size` ranks; the second has one row more, of the first rank: it counts in most nodes."""
+    one = np.full(size, rows, dtype=np.int64)
+    other = one.copy()
+    other[0] += 1
+    return one, other
+
+
+# --- curves ----------------------------------------------------------------------------------------
+
+
+def paper_tree(epsilon: Fraction, size: int = 2) -> Subject:
+    """Algorithm 1's binary mechanism."""
+    tree = binary_tree(size, epsilon)
+    return _tree("paper-tree", f"binary mechanism, {tree.levels} levels", epsilon, tree)
+
+
+def wide(epsilon: Fraction, size: int = 80) -> Subject:
+    """The wide tree, with two levels."""
+    tree = wide_tree(size, epsilon)
+    return _tree("wide-tree", f"wide tree, {tree.levels} levels", epsilon, tree)
+
+
+def _tree(name: str, about: str, epsilon: Fraction, tree: BinaryTree | WideTree) -> Subject:
+    return tapped(name, about, epsilon, neighbours(tree.leaves), lambda counts: release_curve(Histogram(counts), tree))
+
+
+def adaptive(epsilon: Fraction) -> Subject:
+    """Scout and cells, on a domain that is small, and taken for large."""
+
+    @contextmanager
+    def small() -> Iterator[None]:
+        sizes = {"COARSE_BLOCKS": 2, "FINE_PER_COARSE": 2, "FALSE_HEAVY": 1}
+        with ExitStack() as stack:
+            for name, value in sizes.items():
+                stack.enter_context(replaced(partition, name, value))
+            yield
+
+    return tapped(
+        "adaptive-tree",
+        "scout, then a tree over its cells",
+        epsilon,
+        neighbours(8),
+        lambda counts: release_adaptive_curve(Histogram(counts), epsilon),
+        setting=small,
+    )
+
+
+def two_batches(epsilon: Fraction) -> Subject:
+    """Two batches of a table, of which one has the row: they compose in parallel, if their noise is independent."""
+    tree, (fixed, _) = binary_tree(1, epsilon), neighbours(1)
+
+    def observe(which: int) -> Features:
+        first, second = (release_curve(Histogram(counts), tree).rows for counts in (neighbours(1)[which], fixed))
+        return (int(first[0]), int(first[0] - second[0]))
+
+    return watched("two-batches", "two builds, the row in one of them", epsilon, "difference of the builds", observe)
+
+
+# --- indexes ---------------------------------------------------------------------------------------
+
+
+def _fitted(
+    index: Index, epsilon: Fraction, size: int, delta: Fraction, capacity: int | None
+) -> Callable[[IntArray], object]:
+    """A build as `fit_counts` does it, without a ledger: the money is not what is audited here."""
+    terms = Terms(IntegerDomain(0, size - 1), epsilon, delta, BETA, capacity, epsilon, delta)
+    index.check(terms)
+    return lambda counts: index._fitted(Histogram(counts), terms)
+
+
+def _index(
+    name: str,
+    index: Index,
+    epsilon: Fraction,
+    features: Callable[[Any], Features],
+    *,
+    size: int = 1,
+    delta: Fraction = Fraction(0),
+    capacity: int | None = None,
+    fixed: bool = False,
+    gaussian: bool = False,
+    setting: Callable[[], AbstractContextManager[None]] | None = None,
+) -> Subject:
+    build = _fitted(index, epsilon, size, delta, capacity)
+    keys = "a single key" if size == 1 else f"{size} keys"
+    about = f"{index!r}".split("(")[0] + f", {keys}"
+    return tapped(
+        name,
+        about,
+        epsilon,
+        neighbours(size),
+        build,
+        features,
+        delta=delta,
+        fixed=fixed,
+        gaussian=gaussian,
+        setting=setting,
+    )
+
+
+def _plr_features(index: DPPLRIndex) -> Features:
+    """Where the curve lies at the row's rank; and the slack less what it has to be at least without the row."""
+    size, at = index.model.segments.size, index.model.segments.at_many(np.arange(index.model.segments.size))
+    errors = at - ROWS * np.arange(1, size + 1)
+    worst = int(errors[np.argmax(np.abs(errors))])
+    return (int(at[0]), (worst > 0, index.model.slack_rows - abs(worst)))
+
+
+def dp_plr(epsilon: Fraction) -> Subject:
+    """The index as it is by default."""
+    return _index("dp-plr", DPPLRIndex(), epsilon, _plr_features)
+
+
+def dp_plr_paper(epsilon: Fraction) -> Subject:
+    """The paper's curve, with a measured slack."""
+    return _index("dp-plr-paper", DPPLRIndex(mechanism="paper"), epsilon, _plr_features, size=2)
+
+
+def dp_plr_published(epsilon: Fraction) -> Subject:
+    """The paper's curve and its slack."""
+    return _index("dp-plr-published", DPPLRIndex(mechanism="paper", slack="paper"), epsilon, _plr_features, size=2)
+
+
+def dp_plr_lossless(epsilon: Fraction) -> Subject:
+    """The index that never loses a row."""
+    delta = coverage.lossless_delta(epsilon, BETA)
+    return _index("dp-plr-lossless", DPPLRIndex(slack="lossless"), epsilon, _plr_features, delta=delta)
+
+
+def crypt_epsilon(epsilon: Fraction) -> Subject:
+    """A noisy curve."""
+
+    def features(index: CryptEpsilonIndex) -> Features:
+        return tuple(index.curves.lower.tolist())
+
+    return _index("crypt-epsilon", CryptEpsilonIndex(), epsilon, features, size=2, fixed=True)
+
+
+def special(epsilon: Fraction) -> Subject:
+    """Two noisy curves."""
+    delta = coverage.lossless_delta(epsilon, BETA)
+
+    def features(index: SpecialIndex) -> Features:
+        return (*index.curves.lower.tolist(), *index.curves.upper.tolist())
+
+    return _index("special", SpecialIndex(), epsilon, features, delta=delta, fixed=True)
+
+
+def dp_bplus_tree(epsilon: Fraction) -> Subject:
+    """A tree of noisy counts."""
+
+    def features(index: DPBPlusTreeIndex) -> Features:
+        return tuple(index.nodes.tolist())
+
+    return _index("dp-bplus-tree", DPBPlusTreeIndex(), epsilon, features, size=2, fixed=True)
+
+
+def fmi(epsilon: Fraction) -> Subject:
+    """One step of training of one expert."""
+    return _trained("fmi", FMIIndex(experts=1, steps=1, error_share=ERROR_SHARE, sensitivity="row"), epsilon)
+
+
+def dp_rmi(epsilon: Fraction) -> Subject:
+    """One step of training of one line in one stage."""
+    index = DPRMIIndex(models=1, stages=1, steps=1, error_share=ERROR_SHARE, sensitivity="row")
+    return _trained("dp-rmi", index, epsilon)
+
+
+def _trained(name: str, index: Any, epsilon: Fraction) -> Subject:
+    def features(fitted: Any) -> Features:
+        at = int(fitted.model.at(np.arange(1))[0])
+        return (at, (at > ROWS, fitted.model.slack_rows - abs(at - ROWS)))
+
+    @contextmanager
+    def without_history() -> Iterator[None]:
+        with replaced(trained.Parts, "spent", lambda *given: Fraction(0)):  # slow, and for a history nobody keeps
+            yield
+
+    return _index(
+        name,
+        index,
+        epsilon,
+        features,
+        delta=GAUSSIAN_DELTA,
+        capacity=4 * ROWS,
+        gaussian=True,
+        setting=without_history,
+    )
+
+
+# --- single numbers --------------------------------------------------------------------------------
+
+
+def slack(epsilon: Fraction) -> Subject:
+    """The measured slack."""
+    return watched("slack", "noisy largest error", epsilon, "the slack", _bounds(epsilon, lossless=False))
+
+
+def slack_lossless(epsilon: Fraction) -> Subject:
+    """The slack that is never too small."""
+    delta = coverage.lossless_delta(epsilon, BETA)
+    observe = _bounds(epsilon, lossless=True)
+    return watched("slack-lossless", "the same, cut off at the truth", epsilon, "the slack", observe, delta=delta)
+
+
+def _bounds(epsilon: Fraction, *, lossless: bool) -> Callable[[int], float]:
+    return lambda which: coverage.release_bound(np.array([ROWS + which]), epsilon, BETA, lossless=lossless)
+
+
+def capacity(epsilon: Fraction) -> Subject:
+    """The drawn capacity of a table that, without its last row, would fill its pages."""
+    rows = 10 * PAGE_ROWS - coverage.shift(epsilon, CAPACITY_BETA) % PAGE_ROWS
+    options = LoadOptions(page_rows=PAGE_ROWS)
+    return watched(
+        "capacity",
+        "drawn capacity, in pages",
+        epsilon,
+        "the capacity",
+        lambda which: float(_fix_capacity(rows + which, unsafe_budget(epsilon), options)),
+        delta=coverage.lossless_delta(epsilon, CAPACITY_BETA),
+    )
+
+
+_SUBJECTS: dict[str, Callable[[Fraction], Subject]] = {
+    "paper-tree": paper_tree,
+    "wide-tree": wide,
+    "adaptive-tree": adaptive,
+    "slack": slack,
+    "slack-lossless": slack_lossless,
+    "capacity": capacity,
+    "dp-plr": dp_plr,
+    "dp-plr-paper": dp_plr_paper,
+    "dp-plr-published": dp_plr_published,
+    "dp-plr-lossless": dp_plr_lossless,
+    "two-batches": two_batches,
+    "crypt-epsilon": crypt_epsilon,
+    "special": special,
+    "dp-bplus-tree": dp_bplus_tree,
+    "fmi": fmi,
+    "dp-rmi": dp_rmi,
+    "database": database,
+}
+NAMES = tuple(_SUBJECTS)
+
+
+def subject(name: str, epsilon: Fraction) -> Subject:
+    """The mechanism of that name."""
+    if name not in _SUBJECTS:
+        raise InvalidParameter("there is no such mechanism", hint="all, or one of " + ", ".join(NAMES))
+    return _SUBJECTS[name](epsilon)
+
+
+def chosen(name: str, epsilon: Fraction) -> list[Subject]:
+    """The one of that name, or all of them; the trained ones only where what they need is installed."""
+    trainable = find_spec("dp_accounting") is not None
+    every = [each for each in NAMES if trainable or each not in ("fmi", "dp-rmi")]
+    return [subject(each, epsilon) for each in (every if name == "all" else (name,))]

@@ -1,0 +1,256 @@
+"""Trained indexes: the settings, budget and lookups that FMI and DP-RMI share.
+
+A histogram, secret, and public terms come in; a trained model with its noisy largest error goes out, public. The
+training itself is in `training.py`; docs/privacy.md section 9 has the proofs.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isqrt, sqrt
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scumble.errors import InvalidParameter, NotFitted
+from scumble.index.contract import Index, Positions, Terms, check_count
+from scumble.index.histogram import MAX_ROWS, Histogram
+from scumble.index.slack import release_bound
+from scumble.lab.accounting import epsilon_spent
+from scumble.lab.comparators.refusals import check_memory
+from scumble.lab.comparators.training import (
+    CHUNK,
+    CLIP_GRID,
+    MOST_BATCH,
+    MOST_SLOPE,
+    Curve,
+    Model,
+    Recipe,
+    SensitivityName,
+    inputs_of,
+    whole_rows,
+)
+from scumble.privacy.amounts import Exact, exact
+from scumble.privacy.noise import MAX_SCALE, discrete_laplace
+from scumble.types import Domain
+
+__all__ = ["Parts", "TrainedIndex", "TrainedPositions", "release_count"]
+
+COUNT_SHARE = Fraction(1, 20)  # of epsilon, for the row count, when no capacity is given
+ROUNDING_ROWS = 1  # predictions are rounded to whole rows, and another machine's exp may differ in its last bit
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedPositions(Positions):
+    """PUBLIC: a trained model, and how far its predictions may be off. Predictions need not be monotone."""
+
+    domain: Domain
+    model: Model
+    scale_rows: int
+    slack_rows: int
+    capacity: int
+
+    def at(self, ranks: IntArray) -> IntArray:
+        """Predicted positions, rounded to whole rows."""
+        inputs = inputs_of(ranks, self.domain.size)
+        parts = [self.model.predict(inputs[i : i + CHUNK]) for i in range(0, len(inputs), CHUNK)]
+        return whole_rows(np.concatenate([*parts, np.empty(0)]), self.scale_rows, MAX_ROWS)
+
+    def starts_after(self, ranks: IntArray) -> IntArray:
+        """Predicted positions, less the slack."""
+        return self.at(ranks) - self.slack_rows
+
+    def stops_at(self, ranks: IntArray) -> IntArray:
+        """Predicted positions, and the slack."""
+        return self.at(ranks) + self.slack_rows
+
+    @property
+    def size_bytes(self) -> int:
+        """Eight bytes for each parameter, for scale, slack and capacity."""
+        return 8 * (self.model.numbers + 3)
+
+
+class TrainedIndex(Index):
+    """What the two trained indexes share: their settings, budget, and all that is released besides the parameters.
+
+    `sensitivity="clip"` is the paper's: noise for gradients that may all turn round, 2 C |B|. With "row", the noise is
+    made for what one row can really do to the same sum of gradients, which is a hundred times less or better. Without a
+    `learning_rate`, one is chosen from public values: smaller, the more noise there is.
+    """
+
+    def __init__(
+        self,
+        *,
+        steps: int,
+        clip: float,
+        learning_rate: float | None,
+        batch: int,
+        error_share: Exact,
+        sensitivity: SensitivityName,
+        unsafe_trace: bool,
+    ) -> None:
+        for name, count in {"steps": steps, "batch": batch}.items():
+            check_count(count, name)
+            if count > MOST_BATCH:
+                raise InvalidParameter(f"{name} must be at most {MOST_BATCH}", hint="64 steps of 256 are usual")
+        for name, value in {"clip": clip, "learning_rate": learning_rate}.items():
+            if value is not None and not 2**-20 <= exact(value, name) <= 2**20:
+                raise InvalidParameter(f"{name} must lie between 2^-20 and 2^20", hint=f"{name}=0.1, for example")
+        share = exact(error_share, "error_share")
+        if not 0 < share < 1 - COUNT_SHARE:
+            raise InvalidParameter("error_share must lie between 0 and 0.95", hint="0.2, for example")
+        if sensitivity not in get_args(SensitivityName):
+            raise InvalidParameter("there is no such sensitivity", hint="'clip' or 'row'")
+        super().__init__()
+        self.steps, self.batch, self.clip, self.learning_rate = steps, batch, float(clip), learning_rate
+        self.error_share, self.sensitivity = share, sensitivity
+        self._trace: list[tuple[Fraction, int]] | None = [] if unsafe_trace else None
+
+    # --- fit ---------------------------------------------------------------------------------------
+
+    def _check(self, terms: Terms) -> None:
+        if terms.delta == 0:
+            raise InvalidParameter(
+                f"{self.name} needs a delta: its noise is Gaussian", hint="ledger.spend(1, 'salary', delta=1e-6)"
+            )
+        check_memory(16 * terms.domain.size)
+        parts = self._parts(terms)
+        batch = min(self.batch, terms.domain.size)
+        reach = batch * (
+            2 * CLIP_GRID if self.sensitivity == "clip" else MOST_SLOPE * (isqrt(self._most_parameters) + 1)
+        )
+        if max(self._multipliers(parts.training, terms.delta)) * reach >= MAX_SCALE:
+            raise InvalidParameter(
+                "this index would need noise of a scale beyond 2^40", hint="take a larger epsilon or a smaller batch"
+            )
+
+    def _build(self, histogram: Histogram, terms: Terms) -> TrainedPositions:
+        """Row count, training, noisy largest error: the paper's section 3.1 and its appendix.
+
+        Sensitivity and cost are those of the parts: docs/privacy.md section 9. Neighbours: one row added or removed.
+        """
+        parts = self._parts(terms)
+        if self._trace is not None:
+            self._trace = []
+        rows = np.cumsum(histogram.counts)
+        scale = terms.capacity or release_count(rows[-1:], parts.count)
+        curve = Curve(rows, scale)
+        model = self._train(curve, terms, parts)
+        draft = TrainedPositions(terms.domain, model, scale, 0, MAX_ROWS)
+        error = curve.largest_error(draft.at)
+        slack = release_bound(error, parts.error, terms.beta, lossless=False) + ROUNDING_ROWS
+        # No lookup loses a row unless the last one does: so this bounds the rows, at no cost.
+        last = int(draft.at(np.array([terms.domain.size - 1]))[0])
+        return TrainedPositions(terms.domain, model, scale, slack, terms.capacity or last + slack)
+
+    def _parts(self, terms: Terms) -> "Parts":
+        """How epsilon is shared out."""
+        count = Fraction(0) if terms.capacity else terms.epsilon * COUNT_SHARE
+        error = terms.epsilon * self.error_share
+        return Parts(count, terms.epsilon - count - error, error)
+
+    @abstractmethod
+    def _multipliers(self, epsilon: Fraction, delta: Fraction) -> list[Fraction]:
+        """The noise multiplier of each stage."""
+
+    @property
+    @abstractmethod
+    def _most_parameters(self) -> int:
+        """How many parameters a stage has at most."""
+
+    @abstractmethod
+    def _train(self, curve: Curve, terms: Terms, parts: "Parts") -> Model:
+        """Train the model, and spend no more than parts.training and terms.delta on it."""
+
+    def _recipe(self, multiplier: Fraction, curve: Curve, models: int, noise_share: float) -> Recipe:
+        rate = self.learning_rate
+        if rate is None and self.sensitivity == "clip":
+            rate = careful_clipped_rate(float(multiplier), self.steps, self.clip, models, noise_share)
+        elif rate is None:
+            rate = careful_exact_rate(float(multiplier), self.steps, models, curve.scale_rows)
+        return Recipe(models, self.steps, self.batch, self.clip, float(rate), self.sensitivity, multiplier)
+
+    # --- what was fitted ---------------------------------------------------------------------------
+
+    @property
+    def model(self) -> TrainedPositions:
+        """The fitted index, public."""
+        positions = self.positions
+        assert isinstance(positions, TrainedPositions)  # noqa: S101  _build puts nothing else there
+        return positions
+
+    @property
+    def size_bytes(self) -> int:
+        """Eight bytes for each number kept."""
+        return self.model.size_bytes
+
+    @property
+    def unsafe_history(self) -> list[tuple[Fraction, int]]:
+        """SECRET: after each step, the epsilon spent so far and the true largest error, in rows.
+
+        Only for those who own the data: it is kept if the index was made with `unsafe_trace=True`.
+        """
+        if self._trace is None or self._positions is None:
+            raise NotFitted("there is no history", hint="make the index with unsafe_trace=True, then fit it")
+        return list(self._trace)
+
+    def _record(self, curve: Curve, model: Model, spent: Fraction) -> None:
+        """Note the true largest error for `unsafe_history`, if the owner asked for that."""
+        if self._trace is not None:
+            size = len(curve.rows)
+
+            def positions(ranks: IntArray) -> IntArray:
+                return whole_rows(model.predict(inputs_of(ranks, size)), curve.scale_rows, MAX_ROWS)
+
+            self._trace.append((spent, int(curve.largest_error(positions)[0])))
+
+    def __repr__(self) -> str:
+        state = "not fitted" if self._positions is None else f"{self.model.model.numbers} parameters"
+        return f"{type(self).__name__}(steps={self.steps}, sensitivity={self.sensitivity!r}) <{state}>"
+
+
+def release_count(rows: IntArray, epsilon: Fraction) -> int:
+    """Release the number of rows, an array of one: by what predictions are scaled, so it need not be an upper bound.
+
+    Sensitivity: 1; neighbours: one row added or removed; cost: epsilon; docs/privacy.md 9.1.
+    """
+    noisy = rows + discrete_laplace(1 / epsilon, 1)
+    return int(np.clip(noisy, 1, MAX_ROWS)[0])
+
+
+@dataclass(frozen=True)
+class Parts:
+    """PUBLIC: the shares of epsilon."""
+
+    count: Fraction
+    training: Fraction
+    error: Fraction
+
+    def spent(self, multiplier: Fraction, steps: int, delta: Fraction) -> Fraction:
+        """What the row count and some steps of training have cost."""
+        return self.count + epsilon_spent(multiplier, steps, delta)
+
+
+# --- learning rates, from public values alone ------------------------------------------------------
+
+
+def careful_clipped_rate(multiplier: float, steps: int, clip: float, models: int, noise_share: float) -> float:
+    """The rate at which each of `models` could cross the whole range, shrunk by what the noise would do on the way.
+
+    Noise moves a parameter `ratio` times as far as the largest possible gradient does, however many steps there are.
+    For the mean squared error of one parameter 1 / (1 + ratio^2) of the way would be best (Wiener's filter); the
+    largest error over a domain is made by the worst of many of them, hence the four, and the cube.
+    """
+    ratio = 2 * multiplier * models * noise_share / sqrt(steps)
+    return models / (steps * clip) / (1 + (4 * ratio) ** 3)
+
+
+def careful_exact_rate(multiplier: float, steps: int, models: int, scale_rows: int) -> float:
+    """A rate at which the squared error of `models` lines falls steadily, shrunk where few rows meet much noise."""
+    rate = models / 4
+    noise = rate * 2 * multiplier * sqrt(2 / models) * sqrt(steps) / scale_rows
+    return rate / (1 + noise**2)

@@ -1,0 +1,118 @@
+"""Pins: which code a client has trusted at an address, remembered beside its key file. PUBLIC, and the client's own.
+
+An address and a measurement come in at the first use, or from the command line; from then on only evidence with that
+measurement is taken. The kind of evidence and the database's id are remembered with it, so that a provider can neither
+fall back to a weaker kind nor put another database in the place of the first.
+"""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from scumble import attestation
+from scumble.attestation import Evidence, Policy, Verdict
+from scumble.errors import AttestationRefused, FileError, InvalidParameter
+from scumble.owner.key_file import canonical, parse_canonical, read_small, replace_file
+from scumble.owner.remote.address import Address
+
+__all__ = ["Pin", "Pins", "Trust", "measurement_of", "pins_path"]
+
+
+@dataclass(frozen=True)
+class Pin:
+    """PUBLIC: what was trusted at an address."""
+
+    kind: str
+    measurement: str
+    database: str
+
+
+def pins_path(key_path: Path) -> Path:
+    """The pins' place: clinic.pins for clinic.key."""
+    return key_path.with_name(key_path.name.removesuffix(".key") + ".pins")
+
+
+class Pins:
+    """The pins in a file, by address."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def get(self, address: Address) -> Pin | None:
+        """What was trusted at an address."""
+        found = self._load().get(str(address))
+        return None if found is None else Pin(**found)
+
+    def put(self, address: Address, pin: Pin) -> None:
+        """Trust this at an address from now on."""
+        pins = self._load()
+        if pins.get(str(address)) != asdict(pin):
+            replace_file(self.path, canonical(pins | {str(address): asdict(pin)}))
+
+    def _load(self) -> dict[str, Any]:
+        try:
+            data, _ = read_small(self.path)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise FileError(f"the pins {self.path} cannot be read: {error.strerror}", hint="check its mode") from None
+        pins = parse_canonical(data)
+        if pins is None or not all(_is_pin(pin) for pin in pins.values()):
+            raise FileError(
+                f"{self.path} does not read as pins", hint="delete it and give --measurement, or restore it"
+            )
+        return pins
+
+
+class Trust:
+    """What a client takes for an enclave at one address: the pinned code, or, at the first use, whatever is proved."""
+
+    def __init__(self, address: Address, pins: Pins, *, measurement: str | None, allow_simulated: bool) -> None:
+        self._address, self._pins, self._allow_simulated = address, pins, allow_simulated
+        self._measurement = measurement
+        self._pin = pins.get(address)
+        self._database = ""
+
+    def expect(self, database: str) -> None:
+        """Say which database is to be there; AttestationRefused if it was another one before."""
+        if self._pin is not None and self._pin.database != database:
+            raise AttestationRefused(
+                f"there is another database at {self._address} than the one that was there before",
+                hint=f"if that is meant, delete its lines in {self._pins.path}",
+            )
+        self._database = database
+
+    def __call__(self, evidence: Evidence, report_data: bytes) -> Verdict:
+        """Verify evidence, and remember whose code it was at the first use."""
+        wanted = self._measurement or (self._pin.measurement if self._pin else None)
+        if self._measurement is None and self._pin is not None and evidence.kind != self._pin.kind:
+            raise AttestationRefused(
+                f"{self._address} shows evidence of another kind than before",
+                hint="ask the provider, then give --measurement",
+            )
+        policy = Policy(
+            measurements=None if wanted is None else frozenset([wanted]), allow_simulated=self._allow_simulated
+        )
+        verdict = attestation.verify(evidence, report_data=report_data, policy=policy)
+        self._pin = Pin(verdict.kind, verdict.measurement, self._database)
+        self._pins.put(self._address, self._pin)
+        return verdict
+
+
+def _is_pin(fields: object) -> bool:
+    return (
+        isinstance(fields, dict)
+        and fields.keys() == {"kind", "measurement", "database"}
+        and all(isinstance(value, str) for value in fields.values())
+    )
+
+
+def measurement_of(text: str) -> str:
+    """A measurement that somebody has typed, as evidence states it; none at all is not taken for any."""
+    try:
+        measurement = bytes.fromhex(text).hex()
+    except ValueError:
+        measurement = ""
+    if not measurement:
+        raise InvalidParameter("a measurement is written in hexadecimal digits", hint="as `scumble attest` prints it")
+    return measurement

@@ -1,0 +1,279 @@
+"""A provider's service as the owner sees it: a `Service` at the other end of a network.
+
+Evidence comes in before anything goes out: `public_key` is that of an enclave whose code, for a fresh nonce, was proved
+to be what was pinned. After that only sealed bytes leave. The provider may drop, delay and lie; what it alters is found
+by whoever opens the answer.
+"""
+
+import http.client
+import json
+import re
+import secrets
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from scumble import attestation, errors
+from scumble.attestation import Evidence, Verdict
+from scumble.errors import ScumbleError, Tampered, Unavailable
+from scumble.owner.remote.address import Address
+from scumble.wire.protocol import DATABASE, ENCLAVE, PROTOCOL, SESSION, STAMP, VERSION
+
+__all__ = ["RemoteService", "Reply", "Transport"]
+
+
+IDLE_SECONDS = 60.0  # less than the service keeps a connection that is not used
+MOST_KEPT = 32
+PAUSE_SECONDS = 0.05
+KNOCK_SECONDS = 0.25
+TURNED_AWAY = 429
+MOST_REFUSAL_BYTES = 1 << 16
+
+
+class Reply(NamedTuple):
+    """What came back: the headers, by their names in lower case, and the body."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Transport:
+    """Connections to one service. Threads may share it: each request has a connection to itself."""
+
+    def __init__(self, address: Address, timeout_seconds: float = 300.0, connect_seconds: float = 10.0) -> None:
+        self._address, self._timeout, self._connect_timeout = address, timeout_seconds, connect_seconds
+        self._turn = threading.Lock()
+        self._kept: list[tuple[float, http.client.HTTPConnection]] = []
+
+    def ask(
+        self, method: str, path: str, body: bytes | memoryview = b"", headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        """Send a request, and return the reply; or raise what the front has refused it with."""
+        deadline, pause = time.monotonic() + self._timeout, PAUSE_SECONDS
+        while True:
+            status, reply = self._exchange(method, path, body, headers or {})
+            if status < 300:
+                return reply
+            if status != TURNED_AWAY or time.monotonic() + pause > deadline:
+                raise _refusal(status, reply.body)
+            time.sleep(pause)
+            pause = min(2 * pause, 2.0)
+
+    def close(self) -> None:
+        """Close every connection that is kept."""
+        with self._turn:
+            kept, self._kept = self._kept, []
+        for _, connection in kept:
+            connection.close()
+
+    def _exchange(
+        self, method: str, path: str, body: bytes | memoryview, headers: Mapping[str, str]
+    ) -> tuple[int, Reply]:
+        connection = self._connection()
+        try:
+            connection.request(method, path, body, {VERSION: str(PROTOCOL), **headers})
+            response = connection.getresponse()
+            content = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise Unavailable(
+                f"{self._address} does not answer: {_reason(error)}", hint="check the address, and that it is served"
+            ) from None
+        except BaseException:
+            connection.close()
+            raise
+        if response.will_close:
+            connection.close()
+        else:
+            self._keep(connection)
+        return response.status, Reply({name.lower(): value for name, value in response.getheaders()}, content)
+
+    def _connection(self) -> http.client.HTTPConnection:
+        with self._turn:
+            while self._kept:
+                since, connection = self._kept.pop()
+                if time.monotonic() - since < IDLE_SECONDS:
+                    return connection
+                connection.close()
+        deadline = time.monotonic() + self._connect_timeout
+        while True:  # nothing was sent yet: to knock again does no harm, and a service that restarts is soon back
+            try:
+                return self._connected(max(PAUSE_SECONDS, deadline - time.monotonic()))
+            except (OSError, UnicodeError) as error:  # a name that no host can have is the latter
+                if time.monotonic() + KNOCK_SECONDS > deadline or not isinstance(error, ConnectionError):
+                    raise Unavailable(
+                        f"{self._address} cannot be reached: {_reason(error)}",
+                        hint="check the address, and that it is served",
+                    ) from None
+            time.sleep(KNOCK_SECONDS)
+
+    def _connected(self, seconds: float) -> http.client.HTTPConnection:
+        place = self._address.host, self._address.port
+        made: http.client.HTTPConnection
+        if self._address.tls:
+            made = http.client.HTTPSConnection(*place, timeout=seconds, context=ssl.create_default_context())
+        else:
+            made = http.client.HTTPConnection(*place, timeout=seconds)
+        made.connect()
+        made.sock.settimeout(self._timeout)
+        return made
+
+    def _keep(self, connection: http.client.HTTPConnection) -> None:
+        with self._turn:
+            if len(self._kept) < MOST_KEPT:
+                self._kept.append((time.monotonic(), connection))
+                return
+        connection.close()
+
+
+def _refusal(status: int, body: bytes) -> ScumbleError:
+    """The error that the front has named; of one that is none of ours, the status."""
+    try:
+        fields = json.loads(body[:MOST_REFUSAL_BYTES])
+        kind = getattr(errors, str(fields["error"]))
+        if issubclass(kind, Tampered):
+            return Tampered()
+        refused: ScumbleError = kind(
+            str(fields["message"]), hint=None if fields["hint"] is None else str(fields["hint"])
+        )
+        return refused
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return Unavailable(f"the service answers with status {status}", hint="is this a Scumble service?")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError | socket.timeout):
+        return "it takes too long"
+    return getattr(error, "strerror", None) or type(error).__name__
+
+
+NONCE_BYTES = 32
+KEY_BYTES = 32
+ID_BYTES = 8
+RENEW_SECONDS = 15.0
+SILENT_SECONDS = 1.0
+_DATABASE = re.compile("[0-9a-f]{16,64}")
+
+Trusted = Callable[[Evidence, bytes], Verdict]
+"""Takes evidence and the report data that it has to have, and says whose code it is; or raises AttestationRefused."""
+
+
+class RemoteService:
+    """The way to an enclave of a service, for one database."""
+
+    def __init__(self, address: Address, transport: Transport, trusted: Trusted) -> None:
+        self._address, self._transport, self._trusted = address, transport, trusted
+        self._enclave = b""
+        self._session: int | None = None
+        self._stamp, self._heard = "", time.monotonic()
+
+    @property
+    def public_key(self) -> bytes:
+        """The key of an enclave that has just proved itself."""
+        return self.prove()
+
+    def prove(self) -> bytes:
+        """Have an enclave prove itself; its key."""
+        nonce = secrets.token_bytes(NONCE_BYTES)
+        reply = self._transport.ask("POST", "/v1/attest", nonce)
+        key, evidence = reply.body[:KEY_BYTES], Evidence.from_bytes(reply.body[KEY_BYTES:])
+        self._trusted(evidence, attestation.report_data(key, nonce))
+        self._enclave = _enclave_id(reply)
+        return key
+
+    def greet(self, sealed: bytes) -> tuple[int, bytes]:
+        """Open a session with the enclave that has proved itself last."""
+        reply = self._ask("POST", "/sessions", self._enclave + sealed)
+        self._session = _number(reply)
+        return self._session, reply.body
+
+    def request(self, session: int, sealed: bytes | memoryview) -> bytes:
+        """Have one sealed request answered."""
+        return self._ask("POST", f"/sessions/{session}", sealed).body
+
+    def leave(self, session: int) -> None:
+        """End a session; if the service is gone, so is the session."""
+        with suppress(ScumbleError):
+            self._ask("DELETE", f"/sessions/{session}")
+
+    @contextmanager
+    def writer(self, busy_seconds: float = 5) -> Iterator[None]:
+        """Hold the database for writing, and show the service now and then that somebody is there."""
+        path = f"/sessions/{self._session}/writer"
+        self._ask("PUT", f"{path}?busy_seconds={busy_seconds}")
+        done = threading.Event()
+
+        def renew() -> None:
+            while not done.wait(RENEW_SECONDS):
+                with suppress(ScumbleError):
+                    self._ask("PUT", f"{path}?busy_seconds=0")
+
+        renewing = threading.Thread(target=renew, daemon=True)
+        renewing.start()
+        try:
+            yield
+        finally:
+            done.set()
+            renewing.join(1)
+            with suppress(ScumbleError):  # a lease that nobody renews lapses by itself
+                self._ask("DELETE", path)
+
+    @property
+    def lags(self) -> bool:
+        """The stamp is that of the last answer."""
+        return True
+
+    def stamp(self) -> object:
+        """What the service said last: it comes with every answer; after a while of silence it is asked."""
+        if time.monotonic() - self._heard > SILENT_SECONDS:
+            with suppress(ScumbleError):  # whoever needs the service next finds out what is wrong
+                self._ask("GET", "")
+        return self._stamp
+
+    def drop_unreferenced(self) -> int:
+        """Have the runs deleted that no table has any more."""
+        self._ask("POST", f"/sessions/{self._session}/tidy")
+        return 0
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._transport.close()
+
+    def describe(self) -> str:
+        """The database's id, as the service says: names of files are made of it, so it has to be one."""
+        database = self._ask("GET", "").headers.get(DATABASE, "")
+        if not _DATABASE.fullmatch(database):
+            raise Unavailable("the service does not name the database", hint="is this a Scumble service?")
+        return database
+
+    def create(self, database: str, token: str) -> None:
+        """Have an empty database made, for a tenant that has this token."""
+        self._ask("PUT", "", database.encode(), {"authorization": f"Bearer {token}"})
+
+    def _ask(
+        self, method: str, path: str, body: bytes | memoryview = b"", headers: dict[str, str] | None = None
+    ) -> Reply:
+        reply = self._transport.ask(method, self._address.path + path, body, headers)
+        self._stamp, self._heard = reply.headers.get(STAMP, self._stamp), time.monotonic()
+        return reply
+
+
+def _enclave_id(reply: Reply) -> bytes:
+    try:
+        known = bytes.fromhex(reply.headers[ENCLAVE])
+    except (KeyError, ValueError):
+        raise Unavailable("the service does not name its enclave", hint="is this a Scumble service?") from None
+    if len(known) != ID_BYTES:
+        raise Tampered
+    return known
+
+
+def _number(reply: Reply) -> int:
+    text = reply.headers.get(SESSION, "")
+    if not text.isascii() or not text.isdecimal() or len(text) > 20:
+        raise Unavailable("the service does not name the session", hint="is this a Scumble service?")
+    return int(text)

@@ -1,0 +1,96 @@
+"""Tables in memory: Arrow, pandas, polars, DuckDB relations and Arrow streams come in, batches go out. SECRET rows."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from scumble.errors import BadRows, InvalidParameter
+from scumble.owner.sources.batches import Source, sliced
+
+__all__ = ["open_object"]
+
+
+def open_object(source: Any, batch_rows: int) -> Source:  # noqa: PLR0911  (one for each kind)
+    """Open an object that holds a table or streams one."""
+    import pyarrow as pa
+
+    if isinstance(source, pa.Table):
+        return Source(source.schema, len(source), sliced(iter(source.to_batches(batch_rows)), batch_rows))
+    if isinstance(source, pa.RecordBatch):
+        return Source(source.schema, len(source), sliced(iter([source]), batch_rows))
+    if isinstance(source, pa.RecordBatchReader):
+        return _reader(source, batch_rows)
+    library, name = type(source).__module__.partition(".")[0], type(source).__name__
+    if library == "pandas" and name == "DataFrame":
+        return _pandas(source, batch_rows)
+    if library == "polars" and name == "DataFrame":
+        slices = (part.to_arrow() for part in source.iter_slices(batch_rows))
+        return Source(source.head(0).to_arrow().schema, len(source), _batches(slices))
+    if library == "polars" and name == "LazyFrame":
+        head = source.head(0).collect().to_arrow().schema
+        frames = source.collect_batches(chunk_size=batch_rows, maintain_order=True, lazy=True)
+        return Source(head, None, sliced(_batches(frame.to_arrow() for frame in frames), batch_rows))
+    if hasattr(source, "to_arrow_reader"):  # a DuckDB relation
+        return _reader(source.to_arrow_reader(batch_rows), batch_rows)
+    if hasattr(source, "__arrow_c_stream__"):
+        return _reader(pa.RecordBatchReader.from_stream(source), batch_rows)
+    raise InvalidParameter(
+        f"a {name} cannot be loaded",
+        hint="pass a path, an Arrow table, a pandas or polars frame, or anything with __arrow_c_stream__",
+    )
+
+
+def _reader(reader: Any, batch_rows: int) -> Source:
+    return Source(reader.schema, None, sliced(_streamed(reader), batch_rows), reader.close)
+
+
+def _streamed(reader: Any) -> Iterator[Any]:
+    """Read a stream; whatever its producer says of a failure may quote a value."""
+    import pyarrow as pa
+
+    try:
+        yield from reader
+    except (pa.ArrowException, OSError):
+        pass
+    else:
+        return
+    raise BadRows("the stream of rows broke off with an error", hint="read it by itself to see which")
+
+
+def _batches(tables: Iterator[Any]) -> Iterator[Any]:
+    for table in tables:
+        yield from table.combine_chunks().to_batches()
+
+
+def _pandas(frame: Any, batch_rows: int) -> Source:
+    """Read a frame without its index; a column of objects has to hold objects of one type."""
+    import pyarrow as pa
+
+    frame = frame.set_axis([str(name) for name in frame.columns], axis="columns")
+    try:
+        schema = pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
+    except (pa.ArrowException, ValueError, TypeError):
+        pass
+    else:
+        return Source(schema, len(frame), _pandas_batches(frame, schema, batch_rows))
+    raise _mixed()
+
+
+def _pandas_batches(frame: Any, schema: Any, batch_rows: int) -> Iterator[Any]:
+    import pyarrow as pa
+
+    try:
+        for start in range(0, len(frame), batch_rows):
+            part = frame.iloc[start : start + batch_rows]
+            yield pa.RecordBatch.from_pandas(part, schema, preserve_index=False).replace_schema_metadata()
+    except (pa.ArrowException, ValueError, TypeError):
+        pass
+    else:
+        return
+    raise _mixed()
+
+
+def _mixed() -> BadRows:
+    return BadRows(
+        "a column of the frame holds values of several types, or two columns have one name",
+        hint="convert it with astype, or rename one of them",
+    )

@@ -1,0 +1,219 @@
+"""Connections of strangers: bytes come in, and requests whose head came whole and in time go on to the application.
+
+uvicorn parses, and knows no limit to a head's size, none to the time that a head or an unwanted body takes, and waits
+for ever for a client that does not read its answer. All of that has an end here. Nothing that passes is secret.
+"""
+
+import asyncio
+import fcntl
+import http
+import json
+import sys
+import termios
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from scumble.provider.limits import Limits
+
+__all__ = ["limited"]
+
+VERSIONS = ("1.0", "1.1")
+SPARE = 64
+"""Connections beyond the limit that get an answer, and not only an end."""
+
+
+class Connection(HttpToolsProtocol):
+    """One connection, with limits; `crowded` is the application for requests that are one too many."""
+
+    limits: Limits
+    crowded: Any
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for a head."""
+        super().connection_made(transport)
+        self._running: RequestResponseCycle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._sending: asyncio.TimerHandle | None = None
+        self._in_head = self._in_message = self._begun = self._too_large = self._lost = False
+        self._head_bytes = self._more_head_bytes = self._unsent_bytes = 0
+        self.timeout_keep_alive = self.limits.idle_seconds  # type: ignore[assignment]  # seconds have fractions
+        if len(self.connections) > self.limits.connections + SPARE:
+            transport.abort()
+        else:
+            self._expect(self.limits.header_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing more; the request under way, which need not be the last that came, is told."""
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+        self.pipeline.clear()
+        self._stop()
+        self._stop_watching()
+        self._lost = True
+        self._unset_keepalive_if_required()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has come; a head that does not end is refused, and a connection at rest is not kept for ever."""
+        self._begun = False
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._in_head:
+            self._more_head_bytes += 0 if self._begun else len(data)
+            if self._more_head_bytes > self.limits.header_bytes:
+                self._too_large = True
+                self.send_400_response("")
+        elif self.cycle is not None and self.timeout_keep_alive_task is None and not self._at_work():
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Begin with a request."""
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    # --- what the parser tells -----------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        super().on_message_begin()
+        self._in_head = self._in_message = self._begun = True
+        self._head_bytes = self._more_head_bytes = 0
+        self._expect(self.limits.header_seconds)
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the first line."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or a trailer."""
+        self._count(len(name) + len(value))
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """A head is complete: the application begins, and sees to the body."""
+        if self.parser.get_http_version() not in VERSIONS:
+            raise ValueError("this is another version of HTTP")
+        full = len(self.connections) > self.limits.connections
+        self.app = self.crowded if full else self.config.loaded_app
+        super().on_headers_complete()
+        self._in_head = False
+        self._stop()
+        if self.parser.should_upgrade():
+            self.cycle.keep_alive = False  # what follows is not HTTP, and nobody here speaks anything else
+
+    def on_message_complete(self) -> None:
+        """A body is complete."""
+        self._in_message = False
+        self._stop()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """An answer is on its way; a body that nobody wanted may not take for ever to end, nor may the answer."""
+        super().on_response_complete()
+        if self._lost:
+            return
+        if self.transport.is_closing():
+            self._watch_sending()
+        elif self._in_message and not self._in_head:
+            self._expect(self.limits.body_seconds)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Nothing to warn of: the request is answered as if it had not asked for anything else."""
+
+    # --- how it ends ---------------------------------------------------------------------------------
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP. While an earlier request is under way, only close: this is no answer to it."""
+        self._stop()
+        mine = self._in_message and not self._in_head and not self.pipeline and not self.cycle.response_started
+        if mine or not self._at_work():
+            self.transport.write(_refusal(431 if self._too_large else 400))
+        self.transport.close()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Nothing was asked for a while: close, after the last answer has gone out."""
+        super().timeout_keep_alive_handler()
+        self._watch_sending()
+
+    def pause_writing(self) -> None:
+        """More is to be sent than the client has read."""
+        super().pause_writing()
+        self._watch_sending()
+
+    def resume_writing(self) -> None:
+        """It reads."""
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._stop_watching()
+
+    def _watch_sending(self) -> None:
+        """See to it that the client goes on reading."""
+        self._stop_watching()
+        self._unsent_bytes = self._unsent()
+        if self._unsent_bytes:
+            self._sending = self.loop.call_later(self.limits.idle_seconds, self._look_at_sending)
+
+    def _look_at_sending(self) -> None:
+        if self._unsent() == self._unsent_bytes:
+            self.transport.abort()
+        else:
+            self._watch_sending()
+
+    def _unsent(self) -> int:
+        """Bytes that the client has not got yet: ours, and those that the system has taken from us."""
+        taken = fcntl.ioctl(self.transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+        return self.transport.get_write_buffer_size() + int.from_bytes(taken, sys.byteorder)
+
+    def _stop_watching(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
+
+    def _at_work(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size + 4
+        if self._head_bytes > self.limits.header_bytes:
+            self._too_large = True
+            raise ValueError("the head is too large")
+
+    def _expect(self, seconds: float) -> None:
+        self._stop()
+        self._timer = self.loop.call_later(seconds, self._too_slow)
+
+    def _too_slow(self) -> None:
+        if self._at_work():  # the answer to an earlier request first: then the time begins anew
+            self._expect(self.limits.header_seconds)
+        else:
+            self.transport.abort()
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def limited(limits: Limits, crowded_by: Any) -> type[Connection]:
+    """Connections with these limits; `crowded_by` answers requests on those that are too many."""
+
+    class Limited(Connection):
+        pass
+
+    Limited.limits, Limited.crowded = limits, staticmethod(crowded_by)
+    return Limited
+
+
+def _refusal(status: int) -> bytes:
+    message = "this is no HTTP" if status == 400 else "the head of the request is too large"
+    fields = {"error": "InvalidParameter", "message": message, "hint": "GET /v1/openapi.json tells what can be asked"}
+    body = json.dumps(fields).encode()
+    first = f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\n"
+    head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    return (first + head).encode() + body

@@ -1,0 +1,103 @@
+"""The right to write to a database, lent to one session at a time: until it gives it back, or is not heard of.
+
+A client that vanishes in the middle of a load must not keep others waiting; one whose request is under way is at work.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from scumble.errors import Busy
+from scumble.store.files import FileStore
+
+__all__ = ["LEASE_SECONDS", "Leases"]
+
+LEASE_SECONDS = 60.0
+STEP_SECONDS = 0.05
+
+
+class Leases:
+    """Who may write to one store. At most one session may, and only while it shows itself."""
+
+    def __init__(self, store: FileStore, lease_seconds: float = LEASE_SECONDS) -> None:
+        self._store, self._lease_seconds = store, lease_seconds
+        self._turn = threading.Lock()
+        self._holder: int | None = None
+        self._held: AbstractContextManager[None] | None = None
+        self._at_work = 0
+        self._leaving = False
+        self._seen = 0.0
+
+    def take(self, session: int, busy_seconds: float) -> None:
+        """Lend it to a session, or renew it; Busy if another one keeps it for so long."""
+        deadline = time.monotonic() + busy_seconds
+        while True:
+            with self._turn:
+                if self._holder == session and not self._leaving:
+                    self._seen = time.monotonic()
+                    return
+                self._end_if_lapsed()
+                if self._holder is None and self._hold(session):
+                    return
+            if time.monotonic() >= deadline:
+                raise Busy("another load is writing to the database", hint="try again when it is done; queries go on")
+            time.sleep(STEP_SECONDS)
+
+    def give_back(self, session: int) -> None:
+        """End a session's lease, if it has it, as soon as no request of it is under way: what is not committed goes."""
+        with self._turn:
+            if self._holder == session:
+                self._leaving = True
+                self._end_if_left()
+
+    @contextmanager
+    def at_work(self, session: int) -> Iterator[bool]:
+        """While a request of a session is under way: whether it may write. A lease does not lapse meanwhile."""
+        with self._turn:
+            writing = self._holder == session and not self._leaving
+            self._at_work += writing
+        try:
+            yield writing
+        finally:
+            if writing:
+                with self._turn:
+                    self._at_work -= 1
+                    self._seen = time.monotonic()
+                    self._end_if_left()
+
+    def end_if_lapsed(self) -> None:
+        """End a lease whose session was not heard of for too long."""
+        with self._turn:
+            self._end_if_lapsed()
+
+    def drop_unreferenced(self, session: int) -> int:
+        """Delete the runs that no table has any more; Busy if the session may not write."""
+        with self._turn:
+            if self._holder != session or self._leaving:
+                raise Busy("the database is not held for writing", hint="another load may have taken its place")
+            return self._store.drop_unreferenced()
+
+    def _hold(self, session: int) -> bool:
+        """Take the store's own lock without waiting: whoever reads would wait too."""
+        held = self._store.writer(0)
+        try:
+            held.__enter__()
+        except Busy:  # another process has it: a backup, or another service
+            return False
+        self._holder, self._held, self._seen = session, held, time.monotonic()
+        return True
+
+    def _end_if_lapsed(self) -> None:
+        lapsed = time.monotonic() - self._seen > self._lease_seconds
+        if self._holder is not None and lapsed and not self._at_work:
+            self._end()
+
+    def _end_if_left(self) -> None:
+        if self._leaving and not self._at_work:
+            self._end()
+
+    def _end(self) -> None:
+        held, self._holder, self._held, self._leaving = self._held, None, None, False
+        if held is not None:
+            held.__exit__(None, None, None)

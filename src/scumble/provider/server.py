@@ -1,0 +1,170 @@
+"""Running the service: a folder and a port come in; a front and its enclaves run until a signal ends them.
+
+SIGTERM and SIGINT drain: no new connection is taken, what is under way is answered, then everything ends. SIGKILL at
+any moment loses nothing that was acknowledged: the store is committed to disk before it is.
+"""
+
+import asyncio
+import resource
+import signal
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvicorn
+
+from scumble.errors import FileError, InvalidParameter
+from scumble.provider.app import Front, application
+from scumble.provider.connections import SPARE, limited
+from scumble.provider.fleet import EnclaveProcess, Fleet
+from scumble.provider.hosting import Hosting
+from scumble.provider.limits import Limits
+from scumble.provider.logs import Log, passed_on
+from scumble.provider.metrics import Metrics
+
+__all__ = ["Settings", "serve"]
+
+DRAIN_SECONDS = 60
+LAPSE_SECONDS = 5.0
+OTHER_FILES = 4096
+"""Descriptors that are no connections: pipes, and the files of open databases."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """PUBLIC: how a provider serves."""
+
+    folder: Path
+    host: str = "127.0.0.1"
+    port: int = 7300
+    enclaves: int = 2
+    attestation: str = "auto"
+    endorsements: Path | None = None
+    open_to_all: bool = False
+    certificate: Path | None = None
+    private_key: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if not self.folder.is_dir():
+            raise FileError(f"{self.folder} is not a folder", hint=f"make it first: mkdir -p {self.folder}")
+        if (self.folder / "database.json").exists():
+            raise InvalidParameter(
+                f"{self.folder} is a database itself", hint="serve a folder that holds tenants' folders of databases"
+            )
+        if self.endorsements is not None and not self.endorsements.is_dir():
+            raise FileError(f"{self.endorsements} is not a folder", hint="docs/attestation.md says what belongs in it")
+        if (self.certificate is None) != (self.private_key is None):
+            raise InvalidParameter("TLS needs a certificate and its key", hint="give both, or neither")
+        if self.certificate is not None:
+            _check_certificate(self.certificate, self.private_key)
+
+
+def serve(settings: Settings, ready: Callable[[int], None] = lambda port: None, log: Log | None = None) -> None:
+    """Serve until a signal comes; `ready` is told the port, once requests are taken."""
+    log, metrics = log or Log(), Metrics()
+
+    def told(what: str, process: EnclaveProcess) -> None:
+        if what == "died":
+            metrics.died()
+        log.write(f"enclave {what}", enclave=process.id, pid=process.pid)
+
+    listening = _listening(settings)
+    fleet = Fleet(settings.enclaves, settings.attestation, told, settings.endorsements)
+    hosting = Hosting(settings.folder, fleet, metrics.read, open_to_all=settings.open_to_all)
+    front = Front(fleet, hosting, metrics, settings.limits, log)
+    server = _Server(_config(settings, front), front, lambda: ready(listening.getsockname()[1]))
+    _let_descriptors(settings.limits.connections + SPARE + OTHER_FILES)
+    try:
+        with passed_on(log):
+            server.run([listening])
+    finally:
+        listening.close()
+        front.close()
+        log.write("stopped")
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, front: Front, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._front, self._ready = front, ready
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Drain at a signal, and do not raise it again afterwards as uvicorn does: there is more to let go of."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._lapsing = asyncio.create_task(self._end_lapsed())
+        self._ready()
+
+    async def _end_lapsed(self) -> None:
+        """Now and then, end the leases of writers that were not heard of, and write the transcripts."""
+        while True:
+            await asyncio.sleep(LAPSE_SECONDS)
+            for hosted in self._front.hosting.every():
+                await asyncio.to_thread(hosted.leases.end_if_lapsed)
+                await asyncio.to_thread(hosted.provider.transcript.flush)
+
+
+def _config(settings: Settings, front: Front) -> uvicorn.Config:
+    return uvicorn.Config(
+        application(front),
+        http=limited(settings.limits, front.crowded),
+        ws="none",
+        lifespan="off",
+        loop="uvloop",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+        ssl_certfile=settings.certificate,
+        ssl_keyfile=settings.private_key,
+    )
+
+
+def _check_certificate(certificate: Path, private_key: Path | None) -> None:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, private_key, password=lambda: "")
+    except (OSError, ValueError):
+        raise InvalidParameter(
+            "the certificate and its key cannot be used for TLS",
+            hint="two PEM files that belong together, no passphrase",
+        ) from None
+
+
+def _let_descriptors(wanted: int) -> None:
+    """Let the process have as many open files as its connections may need, as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _listening(settings: Settings) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family[0], socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(family[4])
+    except OSError as error:
+        raise InvalidParameter(
+            f"{settings.host} port {settings.port} cannot be listened on: {error.strerror}",
+            hint="choose another --port",
+        ) from None
+    return listening

@@ -1,0 +1,1 @@
+"""UNTRUSTED: where sealed pages, manifests and transcripts are kept."""

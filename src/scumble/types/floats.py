@@ -1,0 +1,264 @@
+"""Floating-point keys in bins of a public step, `float:LOW:HIGH:STEP`, from exact values of floats to ranks.
+
+Bin edges are exact decimals and every comparison with them is exact, so a float has one rank in any form.
+The bounds and the step are public, the keys are secret.
+"""
+
+import math
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scumble.types.decimals import decimal_part, exact
+from scumble.types.domain import (
+    EMPTY,
+    HIGH,
+    KEY,
+    KEYS,
+    LOW,
+    Domain,
+    DomainPartError,
+    Place,
+    is_nan,
+    outside,
+    uneven,
+    wrong_type,
+)
+from scumble.types.grid import coarsen
+from scumble.types.keys import Column, Floats, Ticks, read_column, read_key
+
+_EXACT = 2**50  # numerators and denominators below this leave a double room for an exact comparison
+_SPLIT = 2.0**27 + 1
+_BLOCK = 1 << 15
+
+Doubles = NDArray[np.float64]
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class FloatDomain(Domain):
+    """The numbers from low to high, both included, in bins [low + i * step, low + (i + 1) * step).
+
+    The double nearest to a bound counts as the bound: `float:0:0.1:0.01` holds 0.1, a bit more than a tenth.
+    """
+
+    takes: ClassVar[str] = "floats, integers and Decimal"
+    low: Decimal
+    high: Decimal
+    step: Decimal
+    _width: int = field(compare=False)
+    _bins: "_Bins" = field(compare=False)
+
+    def __init__(self, low: Decimal | str | int, high: Decimal | str | int, step: Decimal | str | int) -> None:
+        given = (("low", low), ("high", high), ("step", step))
+        low, high, step = (decimal_part(part, value) for part, value in given)
+        if step <= 0:
+            raise DomainPartError("step", "the step is not positive", hint="use a step such as 0.001")
+        if high < low:
+            raise DomainPartError("high", "the upper bound is below the lower bound", hint="swap the bounds")
+        width = coarsen(math.ceil((Fraction(high) - Fraction(low)) / Fraction(step)))
+        bins = _Bins.build(Fraction(low), Fraction(high), Fraction(step) * width)
+        if bins.stride < math.ulp(max(abs(bins.least), abs(bins.most))):
+            raise DomainPartError("step", "the step is finer than floats between the bounds", hint="use decimal:")
+        for name, value in (("low", low), ("high", high), ("step", step), ("_width", width), ("_bins", bins)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def size(self) -> int:
+        """The number of bins."""
+        return self._bins.size
+
+    @property
+    def width(self) -> int:
+        """How many steps share one rank: 1 unless the domain is larger than `MAX_SIZE`."""
+        return self._width
+
+    @property
+    def text(self) -> str:
+        """The canonical text."""
+        return f"float:{self.low}:{self.high}:{self.step}"
+
+    def key(self, rank: int) -> float:
+        """Return the smallest float of a rank."""
+        bins = self._bins
+        edge = bins.low + self._checked_rank(rank) * bins.stride
+        nearest = float(edge)
+        smallest = nearest if Fraction(nearest) >= edge else math.nextafter(nearest, math.inf)
+        return bins.least if rank == 0 else min(smallest, bins.most)
+
+    def rank(self, key: object) -> int:
+        """Return the bin of one number."""
+        return self._rank_of_number(self._number(key, KEY), KEY)
+
+    def ranks(self, keys: object) -> NDArray[np.int64]:
+        """Return the bin of every number."""
+        column = read_column(keys, KEYS)
+        values = self._floats(column, KEYS)
+        if values is None or not self._bins.is_exact:
+            each = enumerate(column.keys())
+            listed = [self._rank_of_number(self._number(key, KEY.at(row)), KEY.at(row)) for row, key in each]
+            return np.array(listed, np.int64)
+        strays = ~((values >= self._bins.least) & (values <= self._bins.most))
+        if strays.any():
+            row = int(np.argmax(strays))
+            raise (is_nan(KEY.at(row)) if np.isnan(values[row]) else outside(KEY.at(row), self.label))
+        return self._bins.ranks(values)
+
+    def span(self, low: object, high: object) -> tuple[int, int]:
+        """Return the first and last bin of the query low <= key <= high."""
+        return self._span_of_numbers(
+            None if low is None else self._number(low, LOW),
+            None if high is None else self._number(high, HIGH),
+        )
+
+    def spans(self, lows: object, highs: object) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the first and last bin of many queries."""
+        if lows is None and highs is None:
+            return np.array([0]), np.array([self.size - 1])
+        low = read_column(-math.inf if lows is None else lows, LOW)
+        high = read_column(math.inf if highs is None else highs, HIGH)
+        if lows is not None and highs is not None and len(low) != len(high):
+            raise uneven(len(low), len(high))
+        count = len(high if lows is None else low)
+        low_values, high_values = self._floats(low, LOW), self._floats(high, HIGH)
+        if low_values is not None and high_values is not None and self._bins.is_exact:
+            for values, place in ((low_values, LOW), (high_values, HIGH)):
+                if np.isnan(values).any():
+                    raise is_nan(place.at(int(np.argmax(np.isnan(values)))))
+            return self._bins.spans(np.broadcast_to(low_values, count), np.broadcast_to(high_values, count))
+        each_low = [None] * count if lows is None else self._each_number(low, LOW)
+        each_high = [None] * count if highs is None else self._each_number(high, HIGH)
+        pairs = [self._span_of_numbers(*bounds) for bounds in zip(each_low, each_high, strict=True)]
+        both = np.array(pairs, np.int64).reshape(-1, 2)
+        return both[:, 0].copy(), both[:, 1].copy()
+
+    def _each_number(self, column: Column, place: Place) -> list[Fraction | float]:
+        return [self._number(key, place.at(row)) for row, key in enumerate(column.keys())]
+
+    def _number(self, key: object, place: Place) -> Fraction | float:
+        """Return a key's exact value; a float only when it is infinite."""
+        plain = read_key(key, place)
+        if isinstance(plain, Decimal):
+            if plain.is_nan():
+                raise is_nan(place)
+            number = exact(plain)
+            return number if isinstance(number, float) else Fraction(number)
+        if isinstance(plain, bool) or not isinstance(plain, int | float | Fraction):
+            raise wrong_type(place, type(plain).__name__, self.label, self.takes)
+        if isinstance(plain, float) and not math.isfinite(plain):
+            if math.isnan(plain):
+                raise is_nan(place)
+            return plain
+        return Fraction(plain)
+
+    def _floats(self, column: Column, place: Place) -> Doubles | None:
+        """Return a column as doubles if that is exact; None if it has to be read key by key."""
+        if isinstance(column, Floats):
+            return column.values
+        if isinstance(column, Ticks) and column.kind == "integer":
+            if len(column) and max(abs(int(column.values.min())), abs(int(column.values.max()))) > 2**53:
+                return None
+            return column.values.astype(np.float64)
+        if isinstance(column, Ticks) and column.kind == "time":
+            raise wrong_type(place, column.type_name, self.label, self.takes)
+        return None
+
+    def _rank_of_number(self, number: Fraction | float, place: Place) -> int:
+        bins = self._bins
+        if isinstance(number, float) or not bins.holds(number):
+            raise outside(place, self.label)
+        return bins.rank(number)
+
+    def _span_of_numbers(self, low: Fraction | float | None, high: Fraction | float | None) -> tuple[int, int]:
+        bins = self._bins
+        least, most = bins.ends
+        if low is None or low < least:
+            low = least if high is None or high >= least else math.inf
+        if high is None or high > most:
+            high = most
+        if low > high or isinstance(low, float) or isinstance(high, float):
+            return EMPTY
+        return bins.rank(low), bins.rank(high)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bins:
+    """The bin edges low + i * stride, exactly, and the doubles at both ends."""
+
+    low: Fraction
+    stride: Fraction
+    size: int
+    least: float
+    most: float
+    ends: tuple[Fraction, Fraction]
+
+    @classmethod
+    def build(cls, low: Fraction, high: Fraction, stride: Fraction) -> "_Bins":
+        least, most = float(low), float(high)
+        ends = min(low, Fraction(least)), max(high, Fraction(most))
+        return cls(low, stride, max(1, math.ceil((high - low) / stride)), least, most, ends)
+
+    @property
+    def _over(self) -> tuple[int, int, int]:
+        """The numerators of low and stride over their common denominator, and that denominator."""
+        common = math.lcm(self.low.denominator, self.stride.denominator)
+        return int(self.low * common), int(self.stride * common), common
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether doubles can be compared with the edges exactly; it is slow Python fractions otherwise."""
+        low, stride, common = self._over
+        return max(abs(low), abs(low + (self.size + 1) * stride), common) < _EXACT
+
+    def holds(self, number: Fraction) -> bool:
+        """Whether a number lies between the bounds."""
+        return self.ends[0] <= number <= self.ends[1]
+
+    def rank(self, number: Fraction) -> int:
+        """Return the bin of a number between the bounds."""
+        return min(max(math.floor((number - self.low) / self.stride), 0), self.size - 1)
+
+    def ranks(self, values: Doubles) -> NDArray[np.int64]:
+        """Return the bin of every double between the bounds: a guess, put right by its two edges.
+
+        With |low| / stride and the number of bins below 2^50 and 2^26 the guess is at most one off.
+        """
+        low, stride, common = self._over
+        ranks = np.empty(len(values), np.int64)
+        for start in range(0, len(values), _BLOCK):
+            block = values[start : start + _BLOCK]
+            guess = np.floor((block - float(self.low)) / float(self.stride)).clip(0, self.size - 1)
+            edge = guess * stride + low  # whole numbers below 2^53: exact
+            guess += _product_reaches(block, common, edge + stride)
+            guess -= ~_product_reaches(block, common, edge)
+            ranks[start : start + _BLOCK] = guess.clip(0, self.size - 1)
+        return ranks
+
+    def spans(self, lows: Doubles, highs: Doubles) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the first and last bin of the queries between doubles without NaN."""
+        answered = (lows <= self.most) & (highs >= self.least) & (lows <= highs)
+        firsts = self.ranks(lows.clip(self.least, self.most))
+        lasts = self.ranks(highs.clip(self.least, self.most))
+        return firsts * answered, (lasts + 1) * answered - 1
+
+
+def _product_reaches(values: Doubles, factor: int, numbers: Doubles) -> NDArray[np.bool_]:
+    """Whether value * factor >= number, exactly.
+
+    Dekker's product gives value * factor as an unevaluated sum of two doubles. Near the number the first
+    difference is exact (Sterbenz), and away from it the small term can't change the sign. The factor is
+    whole, so nothing underflows: all partial products are multiples of the smallest double.
+    """
+    scale = float(factor)
+    product = values * scale
+    value_high = _SPLIT * values - (_SPLIT * values - values)
+    scale_high = _SPLIT * scale - (_SPLIT * scale - scale)
+    value_low, scale_low = values - value_high, scale - scale_high
+    error = value_low * scale_low - (
+        ((product - value_high * scale_high) - value_low * scale_high) - value_high * scale_low
+    )
+    reaches: NDArray[np.bool_] = (product - numbers) + error >= 0
+    return reaches

@@ -1,0 +1,181 @@
+"""The catalog: the tables of one version of a database, and the runs that hold their rows. PUBLIC, all of it.
+
+It is the open part of a manifest: what the provider may know. A table's rows came in batches; for every batch there is
+one run for each indexed attribute, a copy of the batch's rows sorted by that attribute; or, if no attribute is indexed,
+one run in the order of loading.
+"""
+
+import base64
+import html
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+from scumble.errors import NotFound
+from scumble.index.file import decode, encode
+from scumble.index.model import IndexModel
+from scumble.types import Schema
+
+__all__ = ["Catalog", "Run", "Table"]
+
+TAG_BYTES = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """PUBLIC: an immutable sorted copy of one batch of rows."""
+
+    id: str
+    batch: str
+    attribute: str | None
+    capacity: int
+    page_rows: int
+    index: IndexModel | None
+    tag_hashes: tuple[str, ...]
+
+    @property
+    def pages(self) -> int:
+        """How many pages each column has."""
+        return -(-self.capacity // self.page_rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """The run as JSON."""
+        return {
+            "id": self.id,
+            "batch": self.batch,
+            "attribute": self.attribute,
+            "capacity": self.capacity,
+            "page_rows": self.page_rows,
+            "index": None if self.index is None else base64.b64encode(encode(self.index)).decode(),
+            "tag_hashes": list(self.tag_hashes),
+        }
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Self:
+        """The inverse."""
+        index = fields["index"]
+        return cls(
+            **{
+                **fields,
+                "index": None if index is None else decode(base64.b64decode(index)),
+                "tag_hashes": tuple(fields["tag_hashes"]),
+            }
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """PUBLIC: a name, a schema, and the runs."""
+
+    id: str
+    name: str
+    schema: Schema
+    runs: tuple[Run, ...]
+
+    @cached_property
+    def attributes(self) -> tuple[str | None, ...]:
+        """The attributes that the runs are sorted by, in the order of their making; (None,) if nothing is indexed."""
+        return tuple(dict.fromkeys(run.attribute for run in self.runs))
+
+    @cached_property
+    def _runs_by(self) -> dict[str | None, tuple[Run, ...]]:
+        return {a: tuple(run for run in self.runs if run.attribute == a) for a in self.attributes}
+
+    def runs_by(self, attribute: str | None) -> tuple[Run, ...]:
+        """The runs sorted by one attribute: together they hold every row once."""
+        return self._runs_by[attribute]
+
+    @property
+    def capacity(self) -> int:
+        """The public bound on the rows."""
+        return sum(run.capacity for run in self.runs_by(self.attributes[0])) if self.runs else 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<Table {self.name}: {len(self.schema)} columns, capacity {self.capacity:,}, indexes on {self._indexed}>"
+        )
+
+    def _repr_html_(self) -> str:
+        domains = {run.attribute: run.index.domain.label for run in self.runs if run.index is not None}
+        rows = "".join(
+            f"<tr><td>{html.escape(c.name)}</td><td>{html.escape(c.type.label)}{'' if c.nullable else ' not null'}</td>"
+            f"<td>{html.escape(domains.get(c.name, ''))}</td></tr>"
+            for c in self.schema
+        )
+        caption = f"<caption>{html.escape(self.name)}: capacity {self.capacity:,}</caption>"
+        return f"<table>{caption}<tr><th>column</th><th>type</th><th>index</th></tr>{rows}</table>"
+
+    @property
+    def _indexed(self) -> str:
+        return ", ".join(attribute for attribute in self.attributes if attribute is not None) or "nothing"
+
+    def slot_bytes(self, column: int, page_rows: int) -> int:
+        """How many bytes a sealed page of a column takes."""
+        return page_rows * self.schema.columns[column].page_row_bytes + TAG_BYTES
+
+    def to_json(self) -> dict[str, Any]:
+        """The table as JSON."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "schema": self.schema.to_json(),
+            "runs": [run.to_json() for run in self.runs],
+        }
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Self:
+        """The inverse."""
+        return cls(
+            fields["id"],
+            fields["name"],
+            Schema.from_json(fields["schema"]),
+            tuple(map(Run.from_json, fields["runs"])),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Catalog:
+    """PUBLIC: one version of a database."""
+
+    database: str
+    version: int
+    previous: str
+    tables: tuple[Table, ...]
+
+    @cached_property
+    def _by_name(self) -> dict[str, Table]:
+        return {table.name.lower(): table for table in self.tables}
+
+    @cached_property
+    def by_id(self) -> dict[str, Table]:
+        """The tables by their ids."""
+        return {table.id: table for table in self.tables}
+
+    def table(self, name: str) -> Table:
+        """The table of a name, whose case does not matter; NotFound if there is none."""
+        table = self._by_name.get(name.lower())
+        if table is None:
+            names = ", ".join(table.name for table in self.tables)
+            raise NotFound(
+                f"there is no table {name!r}", hint=f"there are {names}" if names else "load one with `scumble load`"
+            )
+        return table
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and name.lower() in self._by_name
+
+    def to_json(self) -> dict[str, Any]:
+        """The catalog as JSON."""
+        return {
+            "database": self.database,
+            "version": self.version,
+            "previous": self.previous,
+            "tables": [table.to_json() for table in self.tables],
+        }
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Self:
+        """The inverse."""
+        return cls(
+            fields["database"], fields["version"], fields["previous"], tuple(map(Table.from_json, fields["tables"]))
+        )
