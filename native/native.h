@@ -33,8 +33,8 @@ void scumble_mask_intervals(const int64_t *x, size_t k, size_t n, const uint8_t 
 void scumble_mask_compare(const int64_t *a, const int64_t *b, size_t k, size_t n, const uint8_t *valid_a,
                           const uint8_t *valid_b, int op, int negated, uint8_t *out);
 
-/* Results are added to `out`, [groups] times: count 1 word, sum 2, squares 3, extremes k of the least and k of the
- * greatest, sums of doubles 2 doubles, sum of wide values 3. */
+/* Results are added to `out`, [groups] times `scumble_aggregate_writes` words: integers least word first, extremes k
+ * words of the least and k of the greatest, sums of doubles as 2 doubles. */
 enum {
     SCUMBLE_COUNT,
     SCUMBLE_SUM,
@@ -44,6 +44,10 @@ enum {
     SCUMBLE_DOUBLE_SQUARES,
     SCUMBLE_WIDE_SUM
 };
+/* The words that an aggregate reads of a row, 0 for any number, and those that it writes for a group of rows of k words;
+ * scumble/wire/plan.py states the same, and must agree. Public. */
+size_t scumble_aggregate_reads(int what);
+size_t scumble_aggregate_writes(int what, size_t k);
 void scumble_aggregate(int what, const int64_t *x, size_t k, const uint8_t *mask, const uint8_t *valid, size_t n,
                        void *out);
 void scumble_aggregate_groups(int what, const int64_t *x, size_t k, const int64_t *codes, size_t groups,

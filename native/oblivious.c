@@ -345,16 +345,27 @@ SCUMBLE_VECTOR static void add_wide_sum(const int64_t *x, size_t k, const uint8_
     add_words(out, words, 3);
 }
 
-/* The function of each aggregate, and the words of its result, 0 for twice the column's. */
+/* Each aggregate's function, the words that it reads of a row, 0 for any number, and those of its result, 0 for twice
+ * the row's. */
 static const struct {
     aggregate *run;
-    size_t words;
+    size_t reads, writes;
 } AGGREGATES[] = {
-    [SCUMBLE_COUNT] = {add_count, 1},       [SCUMBLE_SUM] = {add_sum, 2},
-    [SCUMBLE_SQUARES] = {add_squares, 3},   [SCUMBLE_EXTREMES] = {add_extremes, 0},
-    [SCUMBLE_DOUBLES] = {add_doubles, 2},   [SCUMBLE_DOUBLE_SQUARES] = {add_double_squares, 2},
-    [SCUMBLE_WIDE_SUM] = {add_wide_sum, 3},
+    [SCUMBLE_COUNT] = {add_count, 0, 1},       [SCUMBLE_SUM] = {add_sum, 1, 2},
+    [SCUMBLE_SQUARES] = {add_squares, 1, 3},   [SCUMBLE_EXTREMES] = {add_extremes, 0, 0},
+    [SCUMBLE_DOUBLES] = {add_doubles, 1, 2},   [SCUMBLE_DOUBLE_SQUARES] = {add_double_squares, 1, 2},
+    [SCUMBLE_WIDE_SUM] = {add_wide_sum, 2, 3},
 };
+
+size_t scumble_aggregate_reads(int what)
+{
+    return AGGREGATES[what].reads;
+}
+
+size_t scumble_aggregate_writes(int what, size_t k)
+{
+    return AGGREGATES[what].writes ? AGGREGATES[what].writes : 2 * k;
+}
 
 SCUMBLE_VECTOR static void both_masks(const uint8_t *restrict a, const uint8_t *restrict b, size_t n,
                                       uint8_t *restrict out)
@@ -397,7 +408,7 @@ SCUMBLE_VECTOR static void mask_group(const uint16_t *restrict codes, size_t n, 
 void scumble_aggregate_groups(int what, const int64_t *x, size_t k, const int64_t *codes, size_t groups,
                               const uint8_t *mask, const uint8_t *valid, size_t n, void *out)
 {
-    size_t words = AGGREGATES[what].words ? AGGREGATES[what].words : 2 * k;
+    size_t words = scumble_aggregate_writes(what, k);
     uint8_t live[BLOCK], of_group[BLOCK];
     uint16_t narrow[BLOCK];
     for (size_t at = 0; at < n; at += BLOCK) {

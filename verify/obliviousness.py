@@ -63,8 +63,8 @@ KERNELS = [
 ]
 PLANTED = ["branch", "gather", "early-exit", "filter", "group", "compact", "sort", "real-rows"]
 DIVISION = "division"
-# The fit and the evaluation of segments see public values alone.
-PUBLIC_ONLY = {"scumble_segments", "scumble_evaluate"}
+# The fit and the evaluation of segments see public values alone, and so do the widths of aggregates.
+PUBLIC_ONLY = {"scumble_segments", "scumble_evaluate", "scumble_aggregate_reads", "scumble_aggregate_writes"}
 # With AVX2 and without are different code: target_clones is gcc's, so clang is given the whole program for either.
 OPTIONS = {
     "gcc": ("-O3", "-O3 -DSCUMBLE_VECTOR=", "-O2", "-O2 -DSCUMBLE_VECTOR="),

@@ -293,20 +293,20 @@ def _mask_compare(lib: Any, make: Maker) -> None:
     )  # fmt: skip
 
 
-def _aggregated(make: Maker) -> tuple[int, int, int]:
+def _aggregated(lib: Any, make: Maker) -> tuple[int, int, int]:
     """An aggregate, the words that it reads of a row, and those that it writes for a group."""
     what = make.integer(0, 6)
-    k = {6: 2, 3: make.choose(1, 2, 3, 9)}.get(what, 1)
-    return what, k, {0: 1, 1: 2, 2: 3, 3: 2 * k, 4: 2, 5: 2, 6: 3}[what]
+    k = lib.scumble_aggregate_reads(what) or make.choose(1, 2, 3, 9)
+    return what, k, lib.scumble_aggregate_writes(what, k)
 
 
 def _aggregate(lib: Any, make: Maker) -> None:
-    n, (what, k, written) = make.size(), _aggregated(make)
+    n, (what, k, written) = make.size(), _aggregated(lib, make)
     lib.scumble_aggregate(what, make.words(n * k), k, make.mask(n), make.maybe_mask(n), n, make.room(written))
 
 
 def _aggregate_groups(lib: Any, make: Maker) -> None:
-    what, k, written = _aggregated(make)
+    what, k, written = _aggregated(lib, make)
     groups = make.choose(0, 1, 2, 7, 4096, 65536 + 3) if make.integer(0, 9) == 0 else make.choose(0, 1, 2, 7)
     n = make.size(40 if groups > 7 else MOST_ROWS)
     lib.scumble_aggregate_groups(

@@ -29,6 +29,7 @@ from scumble.enclave.queries import Accumulation, Batch
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.owner.database import Database
 from scumble.owner.versions import Session
+from scumble.wire.plan import COUNT
 from verify.row import Row
 
 __all__ = ["Found", "Verdict", "found_in", "judged", "rows", "yuen"]
@@ -220,7 +221,7 @@ def _skipping_batches(add: Any) -> Any:
 
 def _skipping_sums(add: Any) -> Any:
     def skipping(what: int, x: Any, mask: Any, *given: Any) -> None:
-        if what == kernels.COUNT or mask.any():
+        if what == kernels.CODES[COUNT] or mask.any():
             add(what, x, mask, *given)
 
     return skipping

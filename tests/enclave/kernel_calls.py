@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from scumble._native import ffi, lib
 from scumble.enclave import kernels
+from scumble.enclave.kernels import CODES, Mask, Words
+from scumble.wire.plan import COUNT, DOUBLE_SQUARES, DOUBLES, EXTREMES, SQUARES, SUM, WIDE_SUM, Part
 
-Words = NDArray[np.int64]
-Mask = NDArray[np.uint8]
 Floats = NDArray[np.float64]
 
 SIGN, MAGNITUDE = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
@@ -37,57 +37,57 @@ def integers(words: Words) -> list[int]:
     return [int.from_bytes(data[at : at + step], "little", signed=True) for at in range(0, len(data), step)]
 
 
-def _one(what: int, words: int, x: Words | None, mask: Mask, valid: Mask | None) -> int:
-    out = np.zeros((1, words), np.int64)
-    kernels.aggregate(what, x, mask, valid, None, out)
+def _one(part: Part, x: Words | None, mask: Mask, valid: Mask | None) -> int:
+    out = np.zeros((1, part.writes), np.int64)
+    kernels.aggregate(CODES[part], x, mask, valid, None, out)
     return integers(out)[0]
 
 
 def count(mask: Mask, valid: Mask | None = None) -> int:
-    return _one(kernels.COUNT, 1, None, mask, valid)
+    return _one(COUNT, None, mask, valid)
 
 
 def sum_words(x: Words, mask: Mask, valid: Mask | None = None) -> int:
-    return _one(kernels.SUM, 2, x, mask, valid)
+    return _one(SUM, x, mask, valid)
 
 
 def sum_squares(x: Words, mask: Mask, valid: Mask | None = None) -> int:
-    return _one(kernels.SQUARES, 3, x, mask, valid)
+    return _one(SQUARES, x, mask, valid)
 
 
 def wide_sum(a: Words, mask: Mask, valid: Mask | None = None) -> int:
-    return _one(kernels.WIDE_SUM, 3, a, mask, valid)
+    return _one(WIDE_SUM, a, mask, valid)
 
 
 def min_max(x: Words, mask: Mask, extremes: Words, valid: Mask | None = None) -> None:
-    kernels.aggregate(kernels.EXTREMES, x, mask, valid, None, extremes)
+    kernels.aggregate(CODES[EXTREMES], x, mask, valid, None, extremes)
 
 
 def sum_floats(x: Words, mask: Mask, total: Floats, valid: Mask | None = None) -> None:
-    kernels.aggregate(kernels.DOUBLES, x, mask, valid, None, total)
+    kernels.aggregate(CODES[DOUBLES], x, mask, valid, None, total)
 
 
 def sum_squares_floats(x: Words, mask: Mask, total: Floats, valid: Mask | None = None) -> None:
-    kernels.aggregate(kernels.DOUBLE_SQUARES, x, mask, valid, None, total)
+    kernels.aggregate(CODES[DOUBLE_SQUARES], x, mask, valid, None, total)
 
 
 def group_count(codes: Words, mask: Mask, out: Words, valid: Mask | None = None) -> None:
-    kernels.aggregate(kernels.COUNT, None, mask, valid, codes, out)
+    kernels.aggregate(CODES[COUNT], None, mask, valid, codes, out)
 
 
-def _grouped(what: int) -> Any:
+def _grouped(part: Part) -> Any:
     def call(x: Words, codes: Words, mask: Mask, out: Any, valid: Mask | None = None) -> None:
-        kernels.aggregate(what, x, mask, valid, codes, out)
+        kernels.aggregate(CODES[part], x, mask, valid, codes, out)
 
     return call
 
 
-group_sum = _grouped(kernels.SUM)
-group_sum_squares = _grouped(kernels.SQUARES)
-group_min_max = _grouped(kernels.EXTREMES)
-group_sum_floats = _grouped(kernels.DOUBLES)
-group_sum_squares_floats = _grouped(kernels.DOUBLE_SQUARES)
-group_wide_sum = _grouped(kernels.WIDE_SUM)
+group_sum = _grouped(SUM)
+group_sum_squares = _grouped(SQUARES)
+group_min_max = _grouped(EXTREMES)
+group_sum_floats = _grouped(DOUBLES)
+group_sum_squares_floats = _grouped(DOUBLE_SQUARES)
+group_wide_sum = _grouped(WIDE_SUM)
 
 
 def wide_unordered(ordered: Words) -> Words:

@@ -5,11 +5,10 @@ import pytest
 from enclave_tables import KEYS, MemoryStorage, table_of
 
 from scumble.enclave.pages import RunReader, RunWriter
-from scumble.enclave.queries import Prepared, _pieces, execute
+from scumble.enclave.queries import CompiledPlan, _pieces, execute
 from scumble.errors import InvalidParameter, Tampered
 from scumble.wire.catalog import Run, Table
-from scumble.wire.plan import Aggregate, Aggregates, Plan, RowColumns
-from scumble.wire.predicate import Constant, In
+from scumble.wire.plan import Aggregate, Aggregates, Constant, In, Plan, RowColumns
 from scumble.wire.requests import PageRange, Scan, pack_execution, unpack_execution
 
 PAGE_ROWS, PAGES, REAL = 16, 6, 85
@@ -32,7 +31,7 @@ def _table(storage: MemoryStorage) -> Table:
 def _execute(plan: Plan, table: Table, storage: MemoryStorage, scans: list[Scan], bounds: object = NO_BOUNDS) -> bytes:
     readers = {run.id: (RunReader(storage, KEYS, table, run), REAL) for run in table.runs}
     request = memoryview(pack_execution(0, scans, np.asarray(bounds, np.int64)))[1:]
-    return bytes(execute(Prepared(plan, table), unpack_execution(request), readers.__getitem__))
+    return bytes(execute(CompiledPlan(plan, table), unpack_execution(request), readers.__getitem__))
 
 
 def _counted(scans: list[Scan], bounds: object = NO_BOUNDS) -> tuple[int, int]:
@@ -41,10 +40,10 @@ def _counted(scans: list[Scan], bounds: object = NO_BOUNDS) -> tuple[int, int]:
     output = Aggregates((Aggregate("count", None), Aggregate("sum", ("column", 0))))
     plan = Plan(table.id, (Constant(True), In(0, 0, 1)), output)
     words = np.frombuffer(_execute(plan, table, storage, scans, bounds), np.int64)
-    parts, length = output.layout(table.schema)
+    slots, length = output.layout(table.schema)
     assert len(words) == length
     assert words[0] == 0
-    return int(words[parts[0][0].offset]), int(words[parts[1][1].offset])
+    return int(words[slots[0][0].offset]), int(words[slots[1][1].offset])
 
 
 @pytest.mark.parametrize(

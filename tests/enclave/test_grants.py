@@ -17,8 +17,7 @@ from scumble.owner import key_file
 from scumble.owner.database import Database
 from scumble.owner.versions import Session
 from scumble.store.files import FileStore
-from scumble.wire.plan import Aggregate, Aggregates, Plan
-from scumble.wire.predicate import Constant
+from scumble.wire.plan import Aggregate, Aggregates, Constant, Plan
 from scumble.wire.requests import Scan
 
 NO_BOUNDS = np.zeros(0, np.int64)

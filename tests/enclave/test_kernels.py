@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from scumble.enclave import kernels
+from scumble.enclave.kernels import CODES
+from scumble.wire.plan import PARTS, SUM, WIDE_SUM, Part
 
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
 WIDE_LEAST, WIDE_MOST = -(1 << 127), (1 << 127) - 1
@@ -268,8 +270,8 @@ def test_one_call_serves_one_group_and_many(case: tuple[Any, ...]) -> None:
     values, keep, valid, codes, groups = case
     x, code, where, nulls = words(values), words(codes), mask(keep), optional(valid)
     one, many, expected = (np.zeros(shape, dtype=np.int64) for shape in (2, (groups, 2), (groups, 2)))
-    kernels.aggregate(kernels.SUM, x, where, nulls, None, one)
-    kernels.aggregate(kernels.SUM, x, where, nulls, code, many)
+    kernels.aggregate(CODES[SUM], x, where, nulls, None, one)
+    kernels.aggregate(CODES[SUM], x, where, nulls, code, many)
     calls.group_sum(x, code, where, expected, nulls)
     assert calls.integers(one[None]) == [calls.sum_words(x, where, nulls)]
     assert np.array_equal(many, expected)
@@ -414,9 +416,9 @@ def test_what_does_not_fit_is_refused() -> None:
         (lambda: kernels.sort_rows(x, 1), ValueError),
         (lambda: kernels.merge_rows(x, 4), ValueError),
         (lambda: calls.group_sum(x, x[:2], every, np.zeros((1, 2), dtype=np.int64)), ValueError),
-        (lambda: kernels.aggregate(kernels.SUM, x, every, None, None, words([0])), ValueError),
-        (lambda: kernels.aggregate(kernels.SUM, None, every, None, None, words([0, 0])), ValueError),
-        (lambda: kernels.aggregate(kernels.WIDE_SUM, x, every, None, x, np.zeros((2, 3), dtype=np.int64)), ValueError),
+        (lambda: kernels.aggregate(CODES[SUM], x, every, None, None, words([0])), ValueError),
+        (lambda: kernels.aggregate(CODES[SUM], None, every, None, None, words([0, 0])), ValueError),
+        (lambda: kernels.aggregate(CODES[WIDE_SUM], x, every, None, x, np.zeros((2, 3), dtype=np.int64)), ValueError),
         (lambda: kernels.wide_add(wide([1]), wide([1]), mask([1]), mask([])), ValueError),
     ):
         with pytest.raises(error):
@@ -426,3 +428,13 @@ def test_what_does_not_fit_is_refused() -> None:
 def test_every_kernel_is_public() -> None:
     public = {name for name, value in vars(kernels).items() if callable(value) and value.__module__ == kernels.__name__}
     assert {name for name in public if not name.startswith("_")} <= set(kernels.__all__)
+
+
+@pytest.mark.parametrize("wrong", [SUM._replace(writes=3), SUM._replace(reads=2), SUM._replace(name="median")])
+def test_kernels_that_write_other_words_than_plans_state_are_not_imported(
+    monkeypatch: pytest.MonkeyPatch, wrong: Part
+) -> None:
+    assert kernels._checked_codes() == CODES
+    monkeypatch.setattr(kernels, "PARTS", (wrong, *PARTS[1:]))
+    with pytest.raises(ImportError, match=wrong.name):
+        kernels._checked_codes()

@@ -15,11 +15,11 @@ import numpy as np
 from scumble.index.curve import MonotoneCurve
 from scumble.index.model import IndexModel
 from scumble.index.segments import fit_segments
-from scumble.sql import Access
+from scumble.sql import TableAccess
 from scumble.types import Column, ColumnType, Domain, Kind, Schema, parse_domain
 from scumble.types.scalars import words_of
 from scumble.wire.catalog import Catalog, Run, Table
-from scumble.wire.predicate import And, Compare, Constant, In, Or, Predicate
+from scumble.wire.plan import And, Compare, Constant, In, Or, Predicate
 
 Rows = list[tuple[Any, ...]]
 _CONNECTION = duckdb.connect()
@@ -118,7 +118,7 @@ def matches(  # noqa: PLR0911 - one for each node
     raise AssertionError
 
 
-def fetched(access: Access, loaded: Loaded) -> list[int]:
+def fetched(access: TableAccess, loaded: Loaded) -> list[int]:
     """The numbers of the rows that the enclave would find matching, one for each time."""
     bounds = access.bounds.tolist()
     found = []

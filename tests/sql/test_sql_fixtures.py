@@ -12,7 +12,7 @@ from scumble.sql import AggregateQuery, Bound, prepare
 from scumble.types import Schema
 from scumble.types.scalars import full_interval, value_of
 from scumble.wire.catalog import Table
-from scumble.wire.predicate import And, Compare, Constant, In, Or, Predicate
+from scumble.wire.plan import And, Compare, Constant, In, Or, Predicate
 
 FOLDER = Path(__file__).parent
 T = small_table()

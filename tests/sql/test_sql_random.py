@@ -14,6 +14,7 @@ from sql_random import aggregations, conditions, joins
 from sql_tables import Loaded, catalog_of, duck, evaluate, fetched, matches, small_table
 
 from scumble.sql import AggregateQuery, RowQuery, prepare
+from scumble.sql.aggregates.sum import SUM
 from scumble.sql.plan import cover
 from scumble.types.scalars import words_of
 from scumble.wire.plan import Expression
@@ -148,12 +149,12 @@ def check_expressions(connection: duckdb.DuckDBPyConnection, query: AggregateQue
     """The enclave's arithmetic on words, divided by the scale, is DuckDB's sum."""
     described = {row[0]: row[1] for row in connection.execute(f"DESCRIBE {query.groups_sql}").fetchall()}
     for output in query.outputs:
-        if output.function != "sum":
+        if output.function is not SUM:
             continue
         expression = query.aggregates.aggregates[output.state].argument
         assert expression is not None
         scale = int(described[output.name].rstrip(")").split(",")[1]) if "," in described[output.name] else 0
-        assert scale == output.scale
+        assert scale == output.argument.scale
         values = [worked_out(expression, TABLES[3].rows[n]) for n in found]
         known = [value for value in values if value is not None]
         grouped = connection.execute(f"SELECT sum({output.name}) FROM __groups").fetchone()

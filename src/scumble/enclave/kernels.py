@@ -1,8 +1,8 @@
 """The oblivious kernels over numpy arrays: masks, aggregates, groups, 128-bit expressions, sort and curve.
 
-Columns, masks, bounds and keys, all secret, come in; masks, aggregates and rows, secret too, go out; only the enclave
-may see either. Public are shapes, which arrays are given, and the keyword flags. No kernel's branches or addresses
-depend on a secret (native/*.c, proven by tests/test_oblivious.py).
+Columns, masks, bounds and keys are SECRET, and so is all that is computed from them: only the enclave calls this.
+Shapes, which arrays are given, and the keyword flags are public. No kernel's branches or addresses depend on a secret
+(native/*.c, proven by tests/test_oblivious.py).
 
 A column is an int64 array of shape [n], or [n, k] for k words a row, which compare first word first. A mask or validity
 is a uint8 array of n zeros and ones; no validity means that no row is null. All arrays are C-contiguous. Floats are
@@ -16,18 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble._native import ffi, lib
+from scumble.wire.plan import COUNT, PARTS, Part
 
 __all__ = [
-    "COUNT",
-    "DOUBLES",
-    "DOUBLE_SQUARES",
+    "CODES",
     "EQ",
-    "EXTREMES",
     "LE",
     "LT",
-    "SQUARES",
-    "SUM",
-    "WIDE_SUM",
+    "Mask",
+    "Words",
     "aggregate",
     "cumulative_counts",
     "mask_compare",
@@ -50,24 +47,22 @@ Mask = NDArray[np.uint8]
 EQ: int = lib.SCUMBLE_EQ
 LT: int = lib.SCUMBLE_LT
 LE: int = lib.SCUMBLE_LE
-COUNT: int = lib.SCUMBLE_COUNT
-SUM: int = lib.SCUMBLE_SUM
-SQUARES: int = lib.SCUMBLE_SQUARES
-EXTREMES: int = lib.SCUMBLE_EXTREMES
-DOUBLES: int = lib.SCUMBLE_DOUBLES
-DOUBLE_SQUARES: int = lib.SCUMBLE_DOUBLE_SQUARES
-WIDE_SUM: int = lib.SCUMBLE_WIDE_SUM
 
-# By aggregate: the words that it reads of a row (0: any), and those that it writes (0: twice those it reads).
-_SHAPES = {
-    COUNT: (0, 1),
-    SUM: (1, 2),
-    SQUARES: (1, 3),
-    EXTREMES: (0, 0),
-    DOUBLES: (1, 2),
-    DOUBLE_SQUARES: (1, 2),
-    WIDE_SUM: (2, 3),
-}
+
+def _checked_codes() -> dict[Part, int]:
+    """The C number of each part; an ImportError if its words in C are not those that `wire.plan` states."""
+    codes: dict[Part, int] = {part: getattr(lib, f"SCUMBLE_{part.name.upper()}", -1) for part in PARTS}
+    for part, code in codes.items():
+        agrees = code >= 0 and lib.scumble_aggregate_reads(code) == part.reads
+        if not agrees or any(lib.scumble_aggregate_writes(code, k) != part.words(k) for k in (1, 2, 5)):
+            raise ImportError(f"the compiled kernels and the plans do not agree about {part.name}: build them again")
+    return codes
+
+
+CODES = _checked_codes()
+"""What `aggregate` calls each part of an aggregate."""
+_SHAPES = {code: (part.reads, part.writes) for part, code in CODES.items()}
+_COUNT = CODES[COUNT]
 
 # One call costs about a microsecond, of which these pointers are half: what can be looked up once is.
 _from_buffer = ffi.from_buffer
@@ -168,7 +163,7 @@ def mask_compare(
 
 
 def no_extremes(k: int = 1, groups: int | None = None) -> Words:
-    """What EXTREMES start from, [2, k], or [groups, 2, k]: a least above all values and a greatest below them."""
+    """What extremes start from, [2, k], or [groups, 2, k]: a least above all values and a greatest below them."""
     out = np.empty((1 if groups is None else groups, 2, k), _INT64)
     out[:, 0], out[:, 1] = _MAGNITUDE, _SIGN
     return out[0] if groups is None else out
@@ -177,16 +172,16 @@ def no_extremes(k: int = 1, groups: int | None = None) -> Words:
 def aggregate(
     what: int, x: Words | None, mask: Mask, valid: Mask | None, codes: Words | None, out: NDArray[Any]
 ) -> None:
-    """Add to `out` what `what` (COUNT, SUM, ...) says of the rows under the mask; with codes, to out[group] of each.
+    """Add one part, of CODES, of the rows under the mask to `out`; with codes, of each group's rows to out[group].
 
-    `out` is contiguous, and has for each group as many words as native.h says; without codes there is one group. Rows
-    of a code beyond the groups are of none. Sums of doubles are two, whose sum is the result: what addition gives and
+    `out` is contiguous, and has for each group as many words as the part; without codes there is one group. Rows of a
+    code beyond the groups are of none. Sums of doubles are two, whose sum is the result: what addition gives and
     what it rounds away; infinities and NaN spread as in plain addition, otherwise the error before the two are added
     is at most (n/64 + 100)^2 2^-105 times the sum of the magnitudes (a square that underflows adds 2^-1074).
     """
     n, k = len(mask), 0 if x is None else _width(x)
     width, words = _SHAPES[what]
-    if (width and k != width) or (x is None and what != COUNT):
+    if (width and k != width) or (x is None and what != _COUNT):
         raise ValueError("the column has not the words that this aggregate reads")
     if out.nbytes != 8 * (words or 2 * k) * (1 if codes is None else len(out)):
         raise ValueError("the results have not the words that this aggregate writes")
@@ -241,7 +236,7 @@ def _wide(kernel: Any, a: Words, b: Words, mask: Mask, overflow: Mask) -> Words:
 
 
 def wide_ordered(a: Words) -> Words:
-    """A wide column as words that compare first word first, for the masks and `min_max`.
+    """A wide column as words that compare first word first, for the masks and the extremes.
 
     The words change places, and the lower one's sign bit is flipped, since it compares as an unsigned number.
     """

@@ -1,8 +1,8 @@
-"""Execution: a plan, pages to read and the bounds come in; an answer goes out whose length only those decide.
+"""Queries inside the enclave: `execute` runs a compiled plan over pages and answers in a length that is public.
 
-Rows, bounds and answers are SECRET; plans and page numbers are public. `execute` is the whole of it: every row of every
-page is held against the whole predicate, then aggregated, or blanked where it does not match. If that fails, which may
-depend on a row, all pages are read nevertheless, and only then the error is raised.
+Every row of every page is held against the whole predicate, then aggregated, or blanked where it does not match. Rows,
+bounds and answers are SECRET; plans and page numbers are public. An error may depend on a row: so all pages are read
+nevertheless, and only then the error is raised.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,27 +14,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.enclave import kernels
+from scumble.enclave.kernels import Mask, Words
 from scumble.enclave.pages import FetchedColumn, RunReader
 from scumble.errors import InvalidParameter
 from scumble.types import Schema
 from scumble.wire.catalog import Table
-from scumble.wire.plan import Aggregate, Aggregates, Expression, Part, Plan, RowColumns
-from scumble.wire.predicate import And, Compare, Constant, In, Or, Predicate, columns_of
+from scumble.wire.plan import (
+    COUNT,
+    EXTREMES,
+    Aggregate,
+    Aggregates,
+    And,
+    Compare,
+    Constant,
+    Expression,
+    In,
+    Or,
+    Part,
+    Plan,
+    Predicate,
+    RowColumns,
+    Slot,
+    columns_of,
+)
 from scumble.wire.requests import Execution, PageRange
 
-__all__ = ["Accumulation", "Batch", "Columns", "Evaluate", "Prepared", "answer_bytes", "compiled", "execute"]
+__all__ = ["Accumulation", "Batch", "CompiledPlan", "answer_bytes", "execute"]
 
 
-Words = NDArray[np.int64]
-Mask = NDArray[np.uint8]
 Columns = Callable[[int], FetchedColumn]
 Evaluate = Callable[[Columns, Words, int], Mask]
-"""Columns, bounds and the number of rows come in; 1 for every row that matches, in a new array, comes out."""
+"""Given columns, bounds and the number of rows: 1 for every row that matches, in a new array."""
 
+_COUNT = kernels.CODES[COUNT]
 _OPERATORS = {"=": kernels.EQ, "<": kernels.LT, "<=": kernels.LE}
 
 
-def compiled(predicate: Predicate, schema: Schema) -> Evaluate:
+def _compiled(predicate: Predicate, schema: Schema) -> Evaluate:
     """The function that evaluates a predicate on rows of this schema."""
     match predicate:
         case In():
@@ -50,10 +66,10 @@ def compiled(predicate: Predicate, schema: Schema) -> Evaluate:
         case Constant(value):
             return lambda columns, bounds, rows: np.full(rows, value, np.uint8)
         case And(parts):
-            every = [compiled(part, schema) for part in parts]
+            every = [_compiled(part, schema) for part in parts]
             return lambda *given: reduce(np.bitwise_and, (evaluate(*given) for evaluate in every))
         case Or(parts):
-            some = [compiled(part, schema) for part in parts]
+            some = [_compiled(part, schema) for part in parts]
             return lambda *given: reduce(np.bitwise_or, (evaluate(*given) for evaluate in some))
 
 
@@ -140,17 +156,6 @@ class Batch:
         return kernel(self.wide(left, overflow), self.wide(right, overflow), self.mask, overflow)
 
 
-_KERNELS = {
-    "count": kernels.COUNT,
-    "sum": kernels.SUM,
-    "squares": kernels.SQUARES,
-    "extremes": kernels.EXTREMES,
-    "doubles": kernels.DOUBLES,
-    "double_squares": kernels.DOUBLE_SQUARES,
-    "wide_sum": kernels.WIDE_SUM,
-}
-
-
 class Accumulation:
     """PUBLIC: which words of the answer each aggregate adds to; made once for a plan."""
 
@@ -158,15 +163,15 @@ class Accumulation:
         self._group_by, self._sizes = wanted.group_by, wanted.group_sizes(schema)
         self._groups = prod(self._sizes)
         self._rows = slice(1, 1 + self._groups)
-        parts, words = wanted.layout(schema)
+        slots, words = wanted.layout(schema)
         self._aggregates = [
-            (aggregate, self._words(count), [(part, self._words(part)) for part in others])
-            for aggregate, (count, *others) in zip(wanted.aggregates, parts, strict=True)
+            (aggregate, self._words(count), [(slot.part, self._words(slot), slot.words) for slot in others])
+            for aggregate, (count, *others) in zip(wanted.aggregates, slots, strict=True)
         ]
         self.answer_bytes = 8 * words
         self._empty = np.zeros(words, np.int64)
-        for part in (part for own in parts for part in own if part.kind == "extremes"):
-            self._empty[self._words(part)] = kernels.no_extremes(part.words // 2, self._groups).reshape(-1)
+        for slot in (slot for own in slots for slot in own if slot.part is EXTREMES):
+            self._empty[self._words(slot)] = kernels.no_extremes(slot.words // 2, self._groups).reshape(-1)
         # Where no column read can be null, as many rows count as there are in the group.
         nullable = {place for place, column in enumerate(schema.columns) if column.nullable}
         self._nullable = [aggregate.columns & nullable for aggregate in wanted.aggregates]
@@ -182,15 +187,15 @@ class Accumulation:
         """Add a batch's matching rows to the answer."""
         codes = batch.codes(self._group_by, self._sizes) if self._group_by else None
         mask = batch.mask
-        kernels.aggregate(kernels.COUNT, None, mask, None, codes, answer[self._rows])
+        kernels.aggregate(_COUNT, None, mask, None, codes, answer[self._rows])
         for (aggregate, count, parts), nullable in zip(self._aggregates, self._nullable, strict=True):
             valid = batch.valid(nullable) if nullable else None
             if valid is not None:
-                kernels.aggregate(kernels.COUNT, None, mask, valid, codes, answer[count])
-            for part, place in parts:
-                out = answer[place] if codes is None else answer[place].reshape(self._groups, part.words)
+                kernels.aggregate(_COUNT, None, mask, valid, codes, answer[count])
+            for part, words, width in parts:
+                out = answer[words] if codes is None else answer[words].reshape(self._groups, width)
                 values = _values(batch, aggregate, part, answer)
-                kernels.aggregate(_KERNELS[part.kind], values, mask, valid, codes, out)
+                kernels.aggregate(kernels.CODES[part], values, mask, valid, codes, out)
 
     def finish(self, answer: Words) -> bytes:
         """The answer after all rows."""
@@ -198,8 +203,8 @@ class Accumulation:
             answer[count] = answer[self._rows]
         return answer.tobytes()
 
-    def _words(self, part: Part) -> slice:
-        return slice(part.offset, part.offset + part.words * self._groups)
+    def _words(self, slot: Slot) -> slice:
+        return slice(slot.offset, slot.offset + slot.words * self._groups)
 
 
 def _values(batch: Batch, aggregate: Aggregate, part: Part, answer: Words) -> Words:
@@ -207,7 +212,7 @@ def _values(batch: Batch, aggregate: Aggregate, part: Part, answer: Words) -> Wo
         return batch.column(aggregate.column).words
     assert aggregate.argument is not None  # noqa: S101  only a count has none, and it has no other parts
     wide = batch.wide(aggregate.argument, answer[:1].view(np.uint8)[:1])
-    return kernels.wide_ordered(wide) if part.kind == "extremes" else wide
+    return kernels.wide_ordered(wide) if part is EXTREMES else wide
 
 
 BATCH_BYTES = 1 << 19  # of a column at a time: so many that calls cost little, so few that they stay in the cache
@@ -216,70 +221,58 @@ Reader = Callable[[str], tuple[RunReader, int]]
 """A run's reader, and its secret number of real rows."""
 
 
-class Prepared:
+class CompiledPlan:
     """PUBLIC: a plan and the table it is for, with all that does not depend on bounds worked out."""
 
     def __init__(self, plan: Plan, table: Table) -> None:
         self.output, self.table = plan.output, table
-        self.predicates = [compiled(predicate, table.schema) for predicate in plan.predicates]
-        read = frozenset().union(*map(columns_of, plan.predicates), plan.output.reads)
+        self.predicates = [_compiled(predicate, table.schema) for predicate in plan.predicates]
+        read = plan.output.reads.union(*map(columns_of, plan.predicates))
         self.widest_bytes = max((table.schema.columns[place].page_row_bytes for place in read), default=1)
         self.accumulation = None if isinstance(plan.output, RowColumns) else Accumulation(plan.output, table.schema)
         outputs = _output_columns(plan.output, table.schema)
-        self.columns = [tuple(dict.fromkeys([*_columns(part), *outputs])) for part in plan.predicates]
+        self.columns = [tuple(dict.fromkeys([*columns_of(part), *outputs])) for part in plan.predicates]
 
 
-def execute(prepared: Prepared, execution: Execution, reader: Reader) -> bytes:
+def execute(plan: CompiledPlan, execution: Execution, reader: Reader) -> bytes:
     """Answer one execution of a plan."""
     for scan in execution.scans:
-        _check_pages(scan.pages, prepared.table.runs[scan.run].pages)
-    batches = _batches(prepared, execution, reader)
+        _check_pages(scan.pages, plan.table.runs[scan.run].pages)
+    batches = _batches(plan, execution, reader)
     try:
-        if prepared.accumulation is None:
-            return _blanked_rows(prepared, execution, batches)
-        answer = prepared.accumulation.begin()
+        if plan.accumulation is None:
+            return _blanked_rows(plan, execution, batches)
+        answer = plan.accumulation.begin()
         for batch in batches:
             batch.match(execution.bounds)
-            prepared.accumulation.add(batch, answer)
-        return prepared.accumulation.finish(answer)
+            plan.accumulation.add(batch, answer)
+        return plan.accumulation.finish(answer)
     except Exception:
         for _ in batches:  # what was to be read is read, whatever went wrong with a row
             pass
         raise
 
 
-def answer_bytes(prepared: Prepared, execution: Execution) -> int:
+def answer_bytes(plan: CompiledPlan, execution: Execution) -> int:
     """How long the answer will be, from public facts."""
-    if prepared.accumulation is not None:
-        return prepared.accumulation.answer_bytes
-    assert isinstance(prepared.output, RowColumns)  # noqa: S101  there is nothing else
+    if plan.accumulation is not None:
+        return plan.accumulation.answer_bytes
+    assert isinstance(plan.output, RowColumns)  # noqa: S101  there is nothing else
     rows = 0
     for scan in execution.scans:
-        run = prepared.table.runs[scan.run]
+        run = plan.table.runs[scan.run]
         _check_pages(scan.pages, run.pages)
         rows += run.page_rows * sum(count for _, count in scan.pages)
-    return rows * (1 + sum(prepared.table.schema.columns[place].page_row_bytes for place in prepared.output.columns))
+    return rows * (1 + sum(plan.table.schema.columns[place].page_row_bytes for place in plan.output.columns))
 
 
-def _batches(prepared: Prepared, execution: Execution, reader: Reader) -> Iterator[Batch]:
-    for run_place, predicate_place, pages in execution.scans:
-        run = prepared.table.runs[run_place]
+def _batches(plan: CompiledPlan, execution: Execution, reader: Reader) -> Iterator[Batch]:
+    for run_number, number, pages in execution.scans:
+        run = plan.table.runs[run_number]
         pages_of_run, real_rows = reader(run.id)
-        predicate, columns = prepared.predicates[predicate_place], prepared.columns[predicate_place]
-        for first, count in _pieces(pages, max(1, BATCH_BYTES // (run.page_rows * prepared.widest_bytes))):
+        predicate, columns = plan.predicates[number], plan.columns[number]
+        for first, count in _pieces(pages, max(1, BATCH_BYTES // (run.page_rows * plan.widest_bytes))):
             yield Batch(pages_of_run, first, count, columns, real_rows, predicate)
-
-
-def _columns(predicate: Predicate) -> list[int]:
-    """The columns that a predicate reads, in the order in which it does."""
-    match predicate:
-        case In(column=column):
-            return [column]
-        case Compare(left=left, right=right):
-            return [left, right]
-        case And(parts) | Or(parts):
-            return [column for part in parts for column in _columns(part)]
-    return []
 
 
 def _output_columns(output: Aggregates | RowColumns, schema: Schema) -> list[int]:
@@ -307,9 +300,9 @@ def _pieces(pages: Sequence[PageRange], most: int) -> Iterator[PageRange]:
             yield at, min(most, first + count - at)
 
 
-def _blanked_rows(prepared: Prepared, execution: Execution, batches: Iterator[Batch]) -> bytes:
+def _blanked_rows(plan: CompiledPlan, execution: Execution, batches: Iterator[Batch]) -> bytes:
     """The rows as RowColumns lays them out; what does not match is all zeros: the owner holds nothing unasked."""
-    wanted, table = prepared.output, prepared.table
+    wanted, table = plan.output, plan.table
     assert isinstance(wanted, RowColumns)  # noqa: S101  the caller has looked
     rows = sum(count * table.runs[scan.run].page_rows for scan in execution.scans for _, count in scan.pages)
     columns = [table.schema.columns[place] for place in wanted.columns]

@@ -14,7 +14,7 @@ from typing import Any
 from scumble.enclave.grants import ANALYST_TASKS, Access, Cost, visible
 from scumble.enclave.loads import Load
 from scumble.enclave.pages import KEY_BYTES, DataKeys, RunReader
-from scumble.enclave.queries import Prepared, answer_bytes, execute
+from scumble.enclave.queries import CompiledPlan, answer_bytes, execute
 from scumble.enclave.reseal import reseal
 from scumble.enclave.versions import (
     Manifest,
@@ -54,7 +54,7 @@ class Work:
         self._grant: Grant | None = None
         self._runs: dict[str, tuple[Table, Run]] = {}
         self._readers: dict[str, tuple[RunReader, int]] = {}
-        self._plans: list[Prepared] = []
+        self._plans: list[CompiledPlan] = []
         self._load: Load | None = None
         self._tasks: dict[str, Callable[..., Answer]] = {
             "create": self._create,
@@ -275,7 +275,7 @@ class Work:
             raise Stale("the table is no longer there", hint="ask again")
         if self._grant is not None and not self._grant.may("read", table.name):
             raise Refused
-        self._plans.append(Prepared(parsed, table))
+        self._plans.append(CompiledPlan(parsed, table))
         return {"plan": len(self._plans) - 1}
 
     def _forget(self) -> Answer:

@@ -15,8 +15,7 @@ from scumble.errors import BadQuery, InvalidParameter, NotFound, ScumbleError
 from scumble.gateway.config import Source
 from scumble.gateway.describing import Describer
 from scumble.owner.database import Database
-from scumble.sql.parse import parse
-from scumble.sql.source import Span, edited
+from scumble.sql.parse import Span, edited, parse
 
 __all__ = ["SCHEMA", "Databases", "Routed"]
 

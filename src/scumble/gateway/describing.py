@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from scumble.errors import ScumbleError
 from scumble.owner.queries import LocalSQL
-from scumble.sql import AggregateQuery, Statement, prepare
+from scumble.sql import Statement, prepare
 from scumble.types.arrow import arrow_type
 from scumble.wire.catalog import Catalog, Table
 
@@ -78,9 +78,7 @@ def _place(keys: list[int | str]) -> Any:
 
 
 def _tables(statement: Statement) -> list[Table]:
-    query = statement.query
-    tables = [query.table] if isinstance(query, AggregateQuery) else [fetch.table for fetch in query.fetches]
-    return list({table.id: table for table in tables}.values())
+    return list({table.id: table for table in statement.query.tables}.values())
 
 
 def _parameter_types(statement: Statement) -> dict[str, pa.DataType]:

@@ -1,13 +1,10 @@
-"""Answers: what the enclave sends back comes in, opened; rows as an Arrow table, or values of aggregates, go out.
+"""Answers: the enclave's bytes become rows of an Arrow table or values of aggregates, and these a `Result`.
 
-For the owner alone. Rows that did not match came back blank, and are dropped here.
+Rows that did not match came back blank, and are dropped here. For the owner alone.
 """
 
 import html
-import math
 from collections.abc import Callable, Iterator, Sequence
-from decimal import Context, Decimal
-from fractions import Fraction
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -19,18 +16,15 @@ from numpy.typing import NDArray
 
 from scumble.errors import Overflow
 from scumble.sql import Output
-from scumble.types import Column, ColumnType, Kind, Schema
+from scumble.types import Column, Schema
 from scumble.types.arrow import decode
-from scumble.types.scalars import value_of
-from scumble.wire.plan import Aggregate, Aggregates
+from scumble.wire.plan import Aggregates
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
-    import pyarrow as pa
 
-__all__ = ["GroupReader", "Result", "matching_rows"]
-
+__all__ = ["GroupReader", "Result", "Row", "matching_rows"]
 
 SHOWN_ROWS = 20
 
@@ -40,15 +34,15 @@ Row = tuple[Any, ...]
 class Result:
     """The answer to a query. `rows` are known at once for bare aggregates; the table is made when it is asked for."""
 
-    def __init__(self, table: "Callable[[], pa.Table]", rows: list[Row] | None = None) -> None:
+    def __init__(self, table: Callable[[], pa.Table], rows: list[Row] | None = None) -> None:
         self._make, self._rows = table, rows
         self._next = 0
 
     @cached_property
-    def _table(self) -> "pa.Table":
+    def _table(self) -> pa.Table:
         return self._make()
 
-    def arrow(self) -> "pa.Table":
+    def arrow(self) -> pa.Table:
         """An Arrow table."""
         return self._table
 
@@ -121,8 +115,6 @@ class Result:
 
 def _values(column: Any) -> list[Any]:
     """Python values as DuckDB gives them: a HUGEINT, which Arrow has as a decimal without places, is an int."""
-    import pyarrow as pa
-
     values: list[Any] = column.to_pylist()
     if pa.types.is_decimal(column.type) and column.type.scale == 0 and column.type.precision == 38:
         return [None if value is None else int(value) for value in values]
@@ -131,13 +123,6 @@ def _values(column: Any) -> list[Any]:
 
 def _shown(value: object) -> str:
     return "NULL" if value is None else str(value)
-
-
-_EXACT = Context(prec=60)
-_WORD = (1 << 64) - 1
-
-State = list[list[int]]
-"""The words of each part of an aggregate's state, for one group."""
 
 
 def matching_rows(answer: memoryview, schema: Schema, columns: Sequence[int]) -> pa.Table:
@@ -172,15 +157,13 @@ class GroupReader:
     """Reads answers as `Aggregates` lays them out; made once for a query, for the owner's `outputs`."""
 
     def __init__(self, wanted: Aggregates, schema: Schema, outputs: Sequence[Output]) -> None:
-        parts = wanted.layout(schema)[0]
+        slots = wanted.layout(schema)[0]
         self._groups = prod(wanted.group_sizes(schema))
         self._grouped = bool(wanted.group_by)
         self._keys = list(product(*(_codes(schema.columns[place]) for place in wanted.group_by)))
-        self._outputs = [
-            (parts[output.state], _finisher(output, wanted.aggregates[output.state], schema)) for output in outputs
-        ]
+        self._outputs = [(slots[output.state], output.function.finisher(output.argument)) for output in outputs]
 
-    def rows(self, answer: memoryview) -> list[tuple[Any, ...]]:
+    def rows(self, answer: memoryview) -> list[Row]:
         """For every group that has a row: the group columns' values, then the outputs.
 
         Without GROUP BY there is one row, whether anything matches or not.
@@ -189,91 +172,17 @@ class GroupReader:
         if words[0]:
             raise Overflow("a product or sum in this query leaves 128 bits", hint="cast to DOUBLE to compute in floats")
         if not self._grouped:
-            return [
-                tuple(
-                    [finish([words[p.offset : p.offset + p.words] for p in parts]) for parts, finish in self._outputs]
-                )
-            ]
+            return [tuple(self._values(words, 0))]
         present = [group for group in range(self._groups) if words[1 + group]]
-        return [self._keys[group] + tuple(self._values(words, group)) for group in present]
+        return [(*self._keys[group], *self._values(words, group)) for group in present]
 
-    def _values(self, words: list[int], group: int) -> Iterator[Any]:
-        for parts, finish in self._outputs:
-            yield finish([words[p.offset + group * p.words : p.offset + (group + 1) * p.words] for p in parts])
+    def _values(self, words: list[int], group: int) -> list[Any]:
+        return [
+            finish([words[at + group * size : at + (group + 1) * size] for _, at, size in slots])
+            for slots, finish in self._outputs
+        ]
 
 
 def _codes(column: Column) -> list[Any]:
     """The values of a group column in the order of their codes."""
     return [*(column.type.categories or (False, True)), *([None] if column.nullable else [])]
-
-
-def _finisher(output: Output, aggregate: Aggregate, schema: Schema) -> Callable[[State], Any]:
-    """What makes SQL's value of a state."""
-    function, scale = output.function, output.scale
-    kind = None if aggregate.column is None else schema.columns[aggregate.column].type
-    if function == "count":
-        return lambda state: state[0][0]
-    if function in ("min", "max"):
-        return lambda state: _extreme(state[1], kind, scale, least=function == "min") if state[0][0] else None
-    floats = kind is not None and kind.kind is Kind.FLOAT
-    number = _doubles if floats else _integer
-    if function == "sum" and floats:
-        return lambda state: float(_doubles(state[1])) if state[0][0] else None
-    if function == "sum":
-        return lambda state: _sum(_integer(state[1]), kind, scale) if state[0][0] else None
-    if function == "avg":
-        return lambda state: _average(state[0][0], number(state[1]), scale) if state[0][0] else None
-    return lambda state: _spread(function, state[0][0], number(state[1]), number(state[2]), scale)
-
-
-def _average(count: int, total: int | Fraction | float, scale: int) -> float:
-    return total / count if isinstance(total, float) else float(Fraction(total) / (count * 10**scale))
-
-
-def _extreme(words: list[int], kind: ColumnType | None, scale: int, *, least: bool) -> Any:
-    half = len(words) // 2
-    chosen = words[:half] if least else words[half:]
-    if kind is not None:
-        return value_of(kind, tuple(chosen))
-    high, low = chosen
-    return _decimal(_integer([low ^ -(1 << 63), high]), scale)
-
-
-def _sum(total: int, kind: ColumnType | None, scale: int) -> int | Decimal:
-    if not abs(total) < 10**38:
-        raise Overflow("a sum in this query leaves 128 bits", hint="cast to DOUBLE to compute in floats")
-    return _decimal(total, scale) if scale or (kind is not None and kind.kind is Kind.DECIMAL) else total
-
-
-def _spread(
-    function: str, count: int, total: int | Fraction | float, squares: int | Fraction | float, scale: int
-) -> float | None:
-    """VARIANCE or STDDEV, of the sample or the population, rounded only once at the end."""
-    freedom = count - 1 if function.endswith("samp") else count
-    if freedom <= 0:
-        return None
-    if isinstance(total, float) or isinstance(squares, float):
-        return math.nan
-    variance = (count * Fraction(squares) - Fraction(total) ** 2) / (count * freedom) / 10 ** (2 * scale)
-    variance = max(variance, Fraction(0))
-    return math.sqrt(variance) if function.startswith("stddev") else float(variance)
-
-
-def _integer(words: list[int]) -> int:
-    if len(words) == 2:
-        return (words[1] << 64) + (words[0] & _WORD)
-    return sum((word & _WORD) << (64 * place) for place, word in enumerate(words[:-1])) + (
-        words[-1] << (64 * (len(words) - 1))
-    )
-
-
-def _doubles(words: list[int]) -> Fraction | float:
-    """The exact sum of two doubles; a float only if it is not finite."""
-    high, low = np.array(words, np.int64).view(np.float64).tolist()
-    if not math.isfinite(high):
-        return float(high)
-    return Fraction(high) + Fraction(low)
-
-
-def _decimal(unscaled: int, scale: int) -> Decimal:
-    return Decimal(unscaled).scaleb(-scale, _EXACT)

@@ -1,7 +1,6 @@
-"""Running statements: a bound statement comes in; the enclave is asked, DuckDB does the rest, and a result goes out.
+"""Running statements: `Runner.run` binds one, asks the enclave, and lets DuckDB do the rest at the owner's side.
 
-For the owner alone. What is asked of the enclave, and so what the provider sees, was fixed when the statement was
-bound.
+What is asked of the enclave, and so what the provider sees, is fixed when the statement is bound. For the owner alone.
 """
 
 import re
@@ -9,7 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import duckdb
@@ -17,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from scumble.errors import BadQuery, Overflow, QueryError
-from scumble.owner.answers import GroupReader, Result, matching_rows
+from scumble.owner.answers import GroupReader, Result, Row, matching_rows
 from scumble.owner.versions import Session
-from scumble.sql import GROUPS, Access, AggregateQuery, Bound, Fetch, RowQuery, Statement
+from scumble.sql import GROUPS, AggregateQuery, Bound, Fetch, RowQuery, Statement, TableAccess
 from scumble.types.arrow import arrow_schema
 from scumble.wire.catalog import Table
 from scumble.wire.plan import Plan
@@ -40,7 +39,7 @@ class Description(NamedTuple):
 
 
 class LocalSQL:
-    """A DuckDB in memory, one thread of it, in UTC. It begins with the first statement that has to have it: 15 ms."""
+    """A DuckDB in memory, with one thread, in UTC. It is started by the first statement that needs it, in 15 ms."""
 
     def __init__(self) -> None:
         self._turn = threading.RLock()
@@ -73,7 +72,7 @@ class LocalSQL:
         return value.as_py()
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection, if there is one."""
         if "_connection" in self.__dict__:
             self._connection.close()
 
@@ -92,7 +91,7 @@ class LocalSQL:
 
 
 def _refused(error: duckdb.Error) -> QueryError:
-    """DuckDB's own words where they are about the query; of anything that may quote a row, only what kind it was."""
+    """DuckDB's own message where it is about the query; only the kind of any error that may quote a row."""
     about_query = (duckdb.BinderException, duckdb.ParserException, duckdb.CatalogException, duckdb.SyntaxException)
     if isinstance(error, about_query):
         return BadQuery(str(error).split("\n\n")[0].strip(), hint="the dialect is DuckDB's")
@@ -103,12 +102,12 @@ def _refused(error: duckdb.Error) -> QueryError:
 
 
 ANSWER_BYTES = 8 << 20  # of rows in one answer; more come in several
-KEPT = 1 << 12  # of whatever is worked out once for a statement
+KEPT = 1 << 12  # entries in each cache of what is worked out once for a statement
 UNTYPED = "__states"
 
 Parameters = Sequence[Any] | Mapping[str, Any]
-Values = Callable[[], dict[str, Any]]
-"""The parameters by name: asked for only where DuckDB needs them."""
+Describe = Callable[..., Description]
+"""What DuckDB makes of the statement, or of other SQL over the same tables: asked for only where it is needed."""
 
 
 class Runner:
@@ -124,28 +123,25 @@ class Runner:
     def run(self, statement: Statement, parameters: Parameters) -> Result:
         """Answer a statement."""
         bound = statement.bind(parameters)
-        if isinstance(bound.query, RowQuery):
-            return self._rows(bound.query, bound, lambda: statement.parameters(parameters), statement.sql)
-        return self._aggregates(bound.query, bound, lambda: statement.parameters(parameters), statement.sql)
+        query = bound.query
+        describe = partial(self._described, query, statement, parameters)
+        if isinstance(query, RowQuery):
+            tables = {
+                fetch.name: self._fetched(fetch, access)
+                for fetch, access in zip(query.fetches, bound.accesses, strict=True)
+            }
+            if query.direct is None:
+                return self._finished_rows(query, tables, bound, describe)
+            return _picked(tables[query.fetches[0].name], query.direct, describe())
+        groups = self._groups(query, bound.accesses[0])
+        if query.direct is None:
+            return self._finished_groups(query, groups, bound, describe)
+        row = tuple([groups[0][number] for number in query.direct])
+        return Result(lambda: _table([row], describe()), [row])
 
-    # --- rows --------------------------------------------------------------------------------------
+    # --- what the enclave answers ------------------------------------------------------------------
 
-    def _rows(self, query: RowQuery, bound: Bound, values: Values, sql: str) -> Result:
-        tables = {
-            fetch.name: self._fetch(fetch, access) for fetch, access in zip(query.fetches, bound.accesses, strict=True)
-        }
-        if query.direct is not None:
-            (fetch,), described = query.fetches, self._described(sql, [query.fetches[0].table], values)
-            picked = tables[fetch.name].select(list(query.direct)).rename_columns(described.names)
-            typed = _cast(picked, pa.schema(list(zip(described.names, described.arrow, strict=True))))
-            return Result(lambda: typed)
-        table = self._local.run(query.final_sql, tables, bound.final_parameters)
-        if any(fetch.name in name for fetch in query.fetches for name in table.column_names):
-            # DuckDB names an unnamed column after its text, in which our names stand for the tables'.
-            table = table.rename_columns(self._described(sql, [fetch.table for fetch in query.fetches], values).names)
-        return Result(lambda: table)
-
-    def _fetch(self, fetch: Fetch, access: Access) -> pa.Table:
+    def _fetched(self, fetch: Fetch, access: TableAccess) -> pa.Table:
         schema = fetch.table.schema
         number = self._number(access.plan)
         row_bytes = 1 + sum(schema.columns[place].page_row_bytes for place in fetch.columns)
@@ -157,39 +153,44 @@ class Runner:
         wanted = pa.schema([whole.field(place) for place in fetch.columns])
         return pa.concat_tables([_cast(part, wanted) for part in parts]) if parts else wanted.empty_table()
 
-    # --- aggregates --------------------------------------------------------------------------------
-
-    def _aggregates(self, query: AggregateQuery, bound: Bound, values: Values, sql: str) -> Result:
-        (access,) = bound.accesses
+    def _groups(self, query: AggregateQuery, access: TableAccess) -> list[Row]:
         answer = self._session.execute(self._number(access.plan), _scans(access), access.bounds)
         reader = self._readers.get(query)
         if reader is None:
             _bounded(self._readers)
             reader = self._readers[query] = GroupReader(query.aggregates, query.table.schema, query.outputs)
-        rows = reader.rows(answer)
-        if query.direct is not None:
-            direct = [tuple([rows[0][place] for place in query.direct])]
-            return Result(lambda: _table(direct, self._described(sql, [query.table], values)), direct)
-        described = self._described(query.groups_sql, [query.table], values)
-        table = self._finished(query, _table(rows, described), bound, described)
-        named = table.rename_columns(self._described(sql, [query.table], values).names)
-        return Result(lambda: named)
+        return reader.rows(answer)
 
-    def _finished(self, query: AggregateQuery, groups: pa.Table, bound: Bound, described: Description) -> pa.Table:
-        """Let DuckDB do what stands around the aggregates, over the groups with the types that it gives to them."""
+    # --- what DuckDB does with it ------------------------------------------------------------------
+
+    def _finished_rows(self, query: RowQuery, tables: dict[str, pa.Table], bound: Bound, describe: Describe) -> Result:
+        table = self._local.run(query.final_sql, tables, bound.final_parameters)
+        if any(fetch.name in name for fetch in query.fetches for name in table.column_names):
+            # DuckDB names an unnamed column after its text, in which our names stand for the tables'.
+            table = table.rename_columns(describe().names)
+        return Result(lambda: table)
+
+    def _finished_groups(self, query: AggregateQuery, groups: list[Row], bound: Bound, describe: Describe) -> Result:
+        """Run what stands around the aggregates, over the groups with the types that DuckDB gives to them."""
+        described = describe(query.groups_sql)
         names = [_quoted(name) for name in described.names]
         casts = ", ".join(f"CAST({n} AS {kind}) AS {n}" for n, kind in zip(names, described.types, strict=True))
         sql = f"WITH {GROUPS} AS (SELECT {casts} FROM {UNTYPED}) {query.final_sql}"  # noqa: S608  our own names
-        return self._local.run(sql, {UNTYPED: groups}, bound.final_parameters)
+        table = self._local.run(sql, {UNTYPED: _table(groups, described)}, bound.final_parameters)
+        named = table.rename_columns(describe().names)
+        return Result(lambda: named)
 
-    def _described(self, sql: str, tables: Sequence[Table], values: Values) -> Description:
-        given = values()
+    def _described(
+        self, query: AggregateQuery | RowQuery, statement: Statement, parameters: Parameters, sql: str | None = None
+    ) -> Description:
+        sql = statement.sql if sql is None else sql
+        given = statement.parameters(parameters)
         key = (sql, tuple(map(type, given.values())))
         known = self._descriptions.get(key)
         if known is None:
             _bounded(self._descriptions)
             used = {name: value for name, value in given.items() if re.search(rf"\${re.escape(name)}\b", sql)}
-            known = self._descriptions[key] = self._local.describe(sql, tables, used)
+            known = self._descriptions[key] = self._local.describe(sql, query.tables, used)
         return known
 
     # --- plans -------------------------------------------------------------------------------------
@@ -221,8 +222,15 @@ def _bounded(known: dict[Any, Any]) -> None:
         known.clear()
 
 
-def _table(rows: list[tuple[Any, ...]], described: Description) -> pa.Table:
-    columns = [[row[place] for row in rows] for place in range(len(described.names))]
+def _picked(table: pa.Table, direct: tuple[int, ...], described: Description) -> Result:
+    """The answer of a SELECT that only picks columns, under the names and types that DuckDB would give them."""
+    picked = table.select(list(direct)).rename_columns(described.names)
+    typed = _cast(picked, pa.schema(list(zip(described.names, described.arrow, strict=True))))
+    return Result(lambda: typed)
+
+
+def _table(rows: list[Row], described: Description) -> pa.Table:
+    columns = [[row[number] for row in rows] for number in range(len(described.names))]
     try:
         arrays = [pa.array(values, kind) for values, kind in zip(columns, described.arrow, strict=True)]
     except pa.ArrowException:  # its text has the value
@@ -230,12 +238,12 @@ def _table(rows: list[tuple[Any, ...]], described: Description) -> pa.Table:
     return pa.table(arrays, names=described.names)
 
 
-def _scans(access: Access) -> list[Scan]:
+def _scans(access: TableAccess) -> list[Scan]:
     runs = access.paths.table.runs
     return [Scan(runs.index(scan.run), scan.predicate, scan.pages) for scan in access.scans]
 
 
-def _pieces(access: Access, row_bytes: int) -> Iterator[list[Scan]]:
+def _pieces(access: TableAccess, row_bytes: int) -> Iterator[list[Scan]]:
     """The scans of a fetch, cut so that no answer is too large. Where they are cut depends on public sizes only."""
     piece: list[Scan] = []
     room = ANSWER_BYTES

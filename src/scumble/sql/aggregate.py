@@ -1,137 +1,87 @@
-"""Aggregate queries: a SELECT over one table comes in; if the enclave can compute its aggregates, a plan goes out.
+"""Aggregate queries: a SELECT over one table whose aggregates the enclave can compute, and the plan for it.
 
 What stands around the aggregates (arithmetic on them, HAVING, ORDER BY, LIMIT) is left to DuckDB: the asker's own text,
-with the calls replaced by columns of a small table of groups. Whatever is in doubt becomes a row query.
+with the calls replaced by columns of a small table of groups. Whatever is in doubt becomes a row query. The aggregates
+themselves are in `aggregates/`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 
 from sqlglot import exp
 
-from scumble.sql.clauses import clause_spans
-from scumble.sql.constants import Constants, Literal
-from scumble.sql.drafts import lay_out
-from scumble.sql.names import Occurrence, Scope, only_table
-from scumble.sql.parse import Parsed
+from scumble.sql.aggregates import FUNCTIONS
+from scumble.sql.aggregates.contract import AggregateFunction, Argument
+from scumble.sql.constants import Bounds, Constants, Literal
+from scumble.sql.names import Occurrence, Scope, only_table, renaming, unqualified
+from scumble.sql.parse import Parsed, Span, edited
 from scumble.sql.plan import Paths
-from scumble.sql.predicate import Translator
-from scumble.sql.pushdown import conjuncts
-from scumble.sql.query import GROUPS, AggregateQuery, Output, OutputFunction
-from scumble.sql.rows import renaming, unqualified
-from scumble.sql.source import Span, edited
+from scumble.sql.predicate import Translator, conjuncts, lay_out
 from scumble.types import Kind, Schema
-from scumble.wire.plan import MAX_GROUPS, Aggregate, Aggregates, Expression, Function
+from scumble.wire.catalog import Table
+from scumble.wire.plan import MAX_GROUPS, Aggregate, Aggregates, Expression, Function, Predicate
 
-__all__ = ["Scaled", "aggregate_query", "arithmetic"]
+__all__ = ["GROUPS", "AggregateQuery", "Output", "aggregate_query", "arithmetic"]
 
+GROUPS = "__groups"
+"""The table that the final SQL of an aggregate query reads."""
 
-MAX_SCALE = 38
-MAX_CONSTANT = 2**63
-
-
-@dataclass(frozen=True)
-class Scaled:
-    """An expression whose value, divided by 10^scale, is the SQL one's."""
-
-    expression: Expression
-    scale: int
-
-
-def arithmetic(node: exp.Expr, schema: Schema, column: Callable[[exp.Column], int | None]) -> Scaled | None:
-    """Translate exactly, or not at all: then the rows go to DuckDB."""
-    while isinstance(node, exp.Paren):
-        node = node.this
-    match node:
-        case exp.Column():
-            return _column(column(node), schema)
-        case exp.Neg() if not isinstance(node.this, exp.Literal):
-            inner = arithmetic(node.this, schema, column)
-            return inner and Scaled(("-", ("constant", 0), inner.expression), inner.scale)
-        case exp.Literal() | exp.Neg():
-            return _constant(node)
-        case exp.Add() | exp.Sub() | exp.Mul():
-            left, right = (arithmetic(side, schema, column) for side in (node.this, node.expression))
-            if left is not None and right is not None:
-                return _product(left, right) if isinstance(node, exp.Mul) else _sum(node, left, right)
-    return None
-
-
-def _column(place: int | None, schema: Schema) -> Scaled | None:
-    if place is None or schema.columns[place].type.kind not in (Kind.INTEGER, Kind.DECIMAL):
-        return None
-    return Scaled(("column", place), schema.columns[place].type.scale)
-
-
-def _constant(node: exp.Expr) -> Scaled | None:
-    literal = Constants().of(node)
-    if not isinstance(literal, Literal) or not isinstance(literal.value, int | Decimal):
-        return None
-    scale = 0 if isinstance(literal.value, int) else -int(literal.value.as_tuple().exponent)
-    unscaled = int(literal.value * 10**scale)
-    return Scaled(("constant", unscaled), scale) if abs(unscaled) < MAX_CONSTANT else None
-
-
-def _product(left: Scaled, right: Scaled) -> Scaled | None:
-    scale = left.scale + right.scale
-    return Scaled(("*", left.expression, right.expression), scale) if scale <= MAX_SCALE else None
-
-
-def _sum(node: exp.Expr, left: Scaled, right: Scaled) -> Scaled | None:
-    scale = max(left.scale, right.scale)
-    sides = [_rescaled(side, scale) for side in (left, right)]
-    if None in sides:
-        return None
-    return Scaled(("+" if isinstance(node, exp.Add) else "-", *sides), scale)
-
-
-def _rescaled(side: Scaled, scale: int) -> Expression | None:
-    if side.scale == scale:
-        return side.expression
-    factor = 10 ** (scale - side.scale)
-    match side.expression:
-        case ("constant", int(value)) if abs(value * factor) < MAX_CONSTANT:
-            return ("constant", value * factor)
-    return ("*", side.expression, ("constant", factor)) if factor < MAX_CONSTANT else None
-
-
-NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT)
-FUNCTIONS: dict[type[exp.Expr], OutputFunction] = {
-    exp.Count: "count", exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max",
-    exp.Variance: "var_samp", exp.VariancePop: "var_pop",
-    exp.Stddev: "stddev_samp", exp.StddevSamp: "stddev_samp", exp.StddevPop: "stddev_pop",
-}  # fmt: skip
 CLAUSES = {"kind", "expressions", "from_", "where", "group", "having", "order", "limit", "offset"}
 AROUND = (
-    exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Null, exp.Paren, exp.Alias, exp.Placeholder, exp.Star,
+    exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Null, exp.Paren, exp.Alias, exp.Placeholder,
     exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.Cast, exp.TryCast, exp.DataType,
     exp.DataTypeParam, exp.Case, exp.If, exp.Coalesce, exp.Nullif, exp.Round, exp.Abs, exp.Sqrt, exp.Floor, exp.Ceil,
     exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Is, exp.Between, exp.In, exp.Like,
     exp.ILike, exp.DPipe, exp.Upper, exp.Lower, exp.Interval, exp.Var, exp.Order, exp.Ordered, exp.Limit, exp.Offset,
     exp.Having,
 )  # fmt: skip
+MAX_SCALE = 38
+MAX_CONSTANT = 2**63
+
+
+@dataclass(frozen=True)
+class Output:
+    """One aggregate call, and the state of the plan that it is made of. `name` is its column in GROUPS."""
+
+    name: str
+    function: AggregateFunction
+    argument: Argument
+    state: int
+
+
+@dataclass(frozen=True, eq=False)
+class AggregateQuery:
+    """Aggregates over one table, all in the enclave.
+
+    The states become rows of a table GROUPS: the group columns under their own names (`group_columns`), then the
+    `outputs`. A group without a row is left out, unless there are no group columns at all. `final_sql` then reads
+    GROUPS. DESCRIBE of `groups_sql` over empty tables gives the types of GROUPS' columns, and DESCRIBE of the
+    statement's own SQL the names and types of the answer. If `direct` is there, the answer is one row of these outputs,
+    and DuckDB is not needed.
+    """
+
+    table: Table
+    aggregates: Aggregates
+    group_columns: tuple[str, ...]
+    outputs: tuple[Output, ...]
+    predicate: Predicate
+    bounds: Bounds
+    paths: Paths
+    groups_sql: str
+    final_sql: str
+    final_parameters: tuple[str, ...]
+    direct: tuple[int, ...] | None
+    conditions: tuple[str, ...]
+
+    @property
+    def tables(self) -> list[Table]:
+        """The one table."""
+        return [self.table]
 
 
 class NotHereError(Exception):
     """The enclave cannot compute this query: fetch its rows."""
-
-
-@dataclass(eq=False)
-class _States:
-    """The states that the enclave is to keep, each once."""
-
-    aggregates: list[Aggregate] = field(default_factory=list)
-
-    def place(self, function: Function, argument: Expression | None) -> int:
-        wanted = Aggregate(function, argument)
-        if function == "count" and argument is not None:  # every state begins with its count
-            for place, kept in enumerate(self.aggregates):
-                if kept.argument == argument:
-                    return place
-        if wanted not in self.aggregates:
-            self.aggregates.append(wanted)
-        return self.aggregates.index(wanted)
 
 
 def aggregate_query(parsed: Parsed, scopes: list[Scope], constants: Constants) -> AggregateQuery | None:
@@ -152,44 +102,28 @@ def _planned(parsed: Parsed, scopes: list[Scope], constants: Constants) -> Aggre
     where = select.args.get("where")
     translator = Translator(schema, lambda node: scope.place(node, occurrence), constants)
     draft = translator.exact(where.this if where else exp.true())
-    _require(draft is not None)
-    assert draft is not None  # noqa: S101 - _require has raised otherwise
+    if draft is None:
+        raise NotHereError
     group_by = _group_columns(select, scope, occurrence)
-    states = _States()
-    rows_state = states.place("count", None)
-    calls = _calls(select)
-    _require(bool(calls) or bool(group_by))
-    outputs: list[Output] = []
-    places: dict[str, int] = {}
-    edits: list[tuple[Span, str]] = []
-    prefix = _free_prefix(parsed, occurrence)
-    for call in sorted(calls, key=lambda call: isinstance(call, exp.Count)):
-        text = call.sql("duckdb").lower()
-        if text not in places:
-            places[text] = len(outputs)
-            outputs.append(_output(call, f"{prefix}{len(outputs)}", scope, occurrence, states))
-        span = parsed.call_span(call)
-        _require(span is not None)
-        edits.append((span or Span(0, 0), outputs[places[text]].name))
+    calls = _Calls(parsed, select, scope, occurrence)
+    _require(bool(calls.outputs) or bool(group_by))
     _check_around(select, scope, occurrence, group_by)
     predicate, bounds = lay_out(draft)
-    aggregates = Aggregates(tuple(states.aggregates), group_by)
+    aggregates = Aggregates(tuple(calls.states), group_by)
     names = tuple(schema.columns[place].name for place in group_by)
-    final, parameters = _final_sql(parsed, occurrence, edits)
-    originals = [next(call for call in calls if places[call.sql("duckdb").lower()] == n) for n in range(len(outputs))]
+    final, parameters = _final_sql(parsed, occurrence, calls.edits)
     return AggregateQuery(
         table=occurrence.table,
         aggregates=aggregates,
         group_columns=names,
-        outputs=tuple(outputs),
-        rows_state=rows_state,
+        outputs=tuple(calls.outputs),
         predicate=predicate,
         bounds=bounds,
         paths=Paths(occurrence.table, predicate, aggregates),
-        groups_sql=_groups_sql(parsed, occurrence, names, outputs, originals),
+        groups_sql=_groups_sql(parsed, occurrence, names, calls.items),
         final_sql=final,
         final_parameters=parameters,
-        direct=_direct(select, places),
+        direct=_direct(select, calls),
         conditions=tuple(node.sql("duckdb") for node in conjuncts(where.this)) if where else (),
     )
 
@@ -203,10 +137,6 @@ def _around(select: exp.Select) -> list[exp.Expr]:
     """What DuckDB works out from the groups."""
     clauses = [select.args.get(key) for key in ("having", "order", "limit", "offset")]
     return [*select.expressions, *(clause for clause in clauses if clause)]
-
-
-def _calls(select: exp.Select) -> list[exp.AggFunc]:
-    return [call for part in _around(select) for call in part.find_all(exp.AggFunc)]
 
 
 def _group_columns(select: exp.Select, scope: Scope, occurrence: Occurrence) -> tuple[int, ...]:
@@ -223,8 +153,8 @@ def _group_columns(select: exp.Select, scope: Scope, occurrence: Occurrence) -> 
     size = 1
     for item in items:
         place = _group_place(item, select, scope, occurrence)
-        _require(place is not None)
-        assert place is not None  # noqa: S101 - _require has raised otherwise
+        if place is None:
+            raise NotHereError
         kind = columns[place].type.kind
         _require(kind in (Kind.CATEGORY, Kind.BOOLEAN))
         if place not in places:
@@ -249,30 +179,80 @@ def _group_place(item: exp.Expr, select: exp.Select, scope: Scope, occurrence: O
     return place
 
 
-def _output(call: exp.AggFunc, name: str, scope: Scope, occurrence: Occurrence, states: _States) -> Output:
-    function = FUNCTIONS.get(type(call))
-    argument = call.this
-    wrapped = isinstance(call.parent, exp.Filter | exp.Window | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls)
-    plain = not any(value for key, value in call.args.items() if key not in ("this", "big_int"))
-    if function is None or wrapped or not plain or not isinstance(argument, exp.Expr):
-        raise NotHereError
-    if function == "count" and isinstance(argument, exp.Star):
-        _require(not any(argument.args.values()))
-        return Output(name, "count", states.place("count", None), 0, None)
-    schema = occurrence.table.schema
-    place = scope.place(argument, occurrence) if isinstance(argument, exp.Column) else None
-    type_ = None if place is None else schema.columns[place].type
-    if place is not None and type_ is not None:
-        _require(function in ("count", "min", "max") or type_.kind in NUMBERS)
-        expression, scale = ("column", place), type_.scale
-    else:
-        scaled = arithmetic(argument, schema, lambda node: scope.place(node, occurrence))
-        if scaled is None or function not in ("sum", "avg", "min", "max"):
+class _Calls:
+    """The aggregate calls of a SELECT: an output for each, equal ones once, and the states that they are made of.
+
+    `edits` put an output's column of GROUPS in each call's place; `items` are the calls for a SELECT that makes GROUPS.
+    """
+
+    def __init__(self, parsed: Parsed, select: exp.Select, scope: Scope, occurrence: Occurrence) -> None:
+        self.outputs: list[Output] = []
+        self.states: list[Aggregate] = []
+        self.edits: list[tuple[Span, str]] = []
+        self.items: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._state("count", None)
+        prefix = _free_prefix(parsed, occurrence)
+        calls = [call for part in _around(select) for call in part.find_all(exp.AggFunc)]
+        for call in sorted(calls, key=_only_counts):  # these come last: every state begins with its count
+            span = parsed.call_span(call)
+            if span is None:
+                raise NotHereError
+            number = self._numbers.setdefault(_text(call), len(self.outputs))
+            if number == len(self.outputs):
+                self.outputs.append(self._output(call, f"{prefix}{number}", scope, occurrence))
+                self.items.append(f"{parsed.text[span.start : span.stop]} AS {prefix}{number}")
+            self.edits.append((span, self.outputs[number].name))
+
+    def number(self, call: exp.Expr) -> int:
+        """Which of the outputs a call is."""
+        return self._numbers[_text(call)]
+
+    def _output(self, call: exp.AggFunc, name: str, scope: Scope, occurrence: Occurrence) -> Output:
+        function = FUNCTIONS.get(type(call))
+        outside = exp.Filter | exp.Window | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
+        plain = not any(value for key, value in call.args.items() if key not in ("this", "big_int"))
+        if function is None or isinstance(call.parent, outside) or not plain:
             raise NotHereError
-        expression, scale = scaled.expression, scaled.scale
-        _require(bool(Aggregate("sum", expression).columns))
-    kept: dict[OutputFunction, Function] = {"count": "count", "sum": "sum", "avg": "sum", "min": "min", "max": "max"}
-    return Output(name, function, states.place(kept.get(function, "squares"), expression), scale, type_)
+        argument = _argument(call.this, scope, occurrence)
+        if argument is None or not function.takes(argument):
+            raise NotHereError
+        return Output(name, function, argument, self._state(function.accumulates, argument.expression))
+
+    def _state(self, function: Function, argument: Expression | None) -> int:
+        """The number of a state, which is added if there is none that serves."""
+        wanted = Aggregate(function, argument)
+        for number, kept in enumerate(self.states):
+            counts = function == "count" and argument is not None and kept.argument == argument
+            if counts or kept == wanted:
+                return number
+        self.states.append(wanted)
+        return len(self.states) - 1
+
+
+def _only_counts(call: exp.AggFunc) -> bool:
+    function = FUNCTIONS.get(type(call))
+    return function is not None and function.accumulates == "count"
+
+
+def _text(call: exp.Expr) -> str:
+    return call.sql("duckdb").lower()
+
+
+def _argument(node: object, scope: Scope, occurrence: Occurrence) -> Argument | None:
+    schema = occurrence.table.schema
+    while isinstance(node, exp.Paren):
+        node = node.this
+    match node:
+        case exp.Star():
+            return None if any(node.args.values()) else Argument(None)
+        case exp.Column() if (place := scope.place(node, occurrence)) is not None:
+            type_ = schema.columns[place].type
+            return Argument(("column", place), type_.scale, type_)
+        case exp.Expr():
+            found = arithmetic(node, schema, lambda column: scope.place(column, occurrence))
+            return found if found is not None and Aggregate("sum", found.expression).columns else None
+    return None
 
 
 def _free_prefix(parsed: Parsed, occurrence: Occurrence) -> str:
@@ -296,8 +276,6 @@ def _check_around(select: exp.Select, scope: Scope, occurrence: Occurrence, grou
             if isinstance(node, exp.AggFunc):
                 continue
             _require(isinstance(node, AROUND) and not (isinstance(node, exp.In) and node.args.get("query")))
-            if isinstance(node, exp.Star) and not isinstance(node.parent, exp.Count):
-                raise NotHereError
             if isinstance(node, exp.Column):
                 place = scope.place(node, occurrence)
                 known = place in group_by if place is not None else (not node.table and node.name.lower() in aliases)
@@ -305,7 +283,7 @@ def _check_around(select: exp.Select, scope: Scope, occurrence: Occurrence, grou
 
 
 def _final_sql(parsed: Parsed, occurrence: Occurrence, edits: list[tuple[Span, str]]) -> tuple[str, tuple[str, ...]]:
-    clauses = clause_spans(parsed)
+    clauses = parsed.clause_spans()
     gone = [clauses[name] for name in ("WHERE", "GROUP") if name in clauses]
     final = [*edits, *((span, " ") for span in gone), renaming(parsed, occurrence, GROUPS), *unqualified(parsed)]
     if "HAVING" in clauses:
@@ -316,14 +294,8 @@ def _final_sql(parsed: Parsed, occurrence: Occurrence, edits: list[tuple[Span, s
     return edited(parsed.text, final), tuple(dict.fromkeys(parameter.name for parameter in kept))
 
 
-def _groups_sql(
-    parsed: Parsed, occurrence: Occurrence, names: tuple[str, ...], outputs: list[Output], calls: list[exp.AggFunc]
-) -> str:
+def _groups_sql(parsed: Parsed, occurrence: Occurrence, names: tuple[str, ...], items: list[str]) -> str:
     quoted = ['"' + name.replace('"', '""') + '"' for name in names]
-    items = []
-    for output, call in zip(outputs, calls, strict=True):
-        span = parsed.call_span(call) or Span(0, 0)
-        items.append(f"{parsed.text[span.start : span.stop]} AS {output.name}")
     table = parsed.text[occurrence.span.start : occurrence.span.stop]
     alias = occurrence.node.args.get("alias")
     source = table if alias is None else f"{table} AS {alias.sql('duckdb')}"
@@ -331,10 +303,68 @@ def _groups_sql(
     return f"SELECT {', '.join([*quoted, *items])} FROM {source}{group}"  # noqa: S608 - the asker's own text
 
 
-def _direct(select: exp.Select, places: dict[str, int]) -> tuple[int, ...] | None:
+def _direct(select: exp.Select, calls: _Calls) -> tuple[int, ...] | None:
     if any(select.args.get(key) for key in ("group", "having", "order", "limit", "offset")):
         return None
     items = [item.unalias() for item in select.expressions]
-    if not all(isinstance(item, exp.AggFunc) for item in items):
+    return tuple(map(calls.number, items)) if all(isinstance(item, exp.AggFunc) for item in items) else None
+
+
+# --- arithmetic inside a call -----------------------------------------------------------------------
+
+
+def arithmetic(node: exp.Expr, schema: Schema, column: Callable[[exp.Column], int | None]) -> Argument | None:
+    """Arithmetic in 128 bits that gives SQL's value exactly; None if there is none such, and DuckDB gets the rows."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    match node:
+        case exp.Column():
+            return _column(column(node), schema)
+        case exp.Neg() if not isinstance(node.this, exp.Literal):
+            inner = arithmetic(node.this, schema, column)
+            return inner and Argument(("-", ("constant", 0), inner.expression), inner.scale)
+        case exp.Literal() | exp.Neg():
+            return _constant(node)
+        case exp.Add() | exp.Sub() | exp.Mul():
+            left, right = (arithmetic(side, schema, column) for side in (node.this, node.expression))
+            if left is not None and right is not None:
+                return _product(left, right) if isinstance(node, exp.Mul) else _sum(node, left, right)
+    return None
+
+
+def _column(place: int | None, schema: Schema) -> Argument | None:
+    if place is None or schema.columns[place].type.kind not in (Kind.INTEGER, Kind.DECIMAL):
         return None
-    return tuple(places[item.sql("duckdb").lower()] for item in items)
+    return Argument(("column", place), schema.columns[place].type.scale)
+
+
+def _constant(node: exp.Expr) -> Argument | None:
+    literal = Constants().of(node)
+    if not isinstance(literal, Literal) or not isinstance(literal.value, int | Decimal):
+        return None
+    scale = 0 if isinstance(literal.value, int) else -int(literal.value.as_tuple().exponent)
+    unscaled = int(literal.value * 10**scale)
+    return Argument(("constant", unscaled), scale) if abs(unscaled) < MAX_CONSTANT else None
+
+
+def _product(left: Argument, right: Argument) -> Argument | None:
+    scale = left.scale + right.scale
+    return Argument(("*", left.expression, right.expression), scale) if scale <= MAX_SCALE else None
+
+
+def _sum(node: exp.Expr, left: Argument, right: Argument) -> Argument | None:
+    scale = max(left.scale, right.scale)
+    sides = [_rescaled(side, scale) for side in (left, right)]
+    if None in sides:
+        return None
+    return Argument(("+" if isinstance(node, exp.Add) else "-", *sides), scale)
+
+
+def _rescaled(side: Argument, scale: int) -> Expression | None:
+    if side.scale == scale:
+        return side.expression
+    factor = 10 ** (scale - side.scale)
+    match side.expression:
+        case ("constant", int(value)) if abs(value * factor) < MAX_CONSTANT:
+            return ("constant", value * factor)
+    return ("*", side.expression, ("constant", factor)) if factor < MAX_CONSTANT else None

@@ -1,10 +1,10 @@
-"""Bounds: the constants of a predicate, as the words that the enclave compares with.
+"""Constants: the values in a query's conditions, as the words that the enclave compares with.
 
-Entries come in, one for each leaf of a predicate, with values or parameters in them; given the parameters, an array of
-words goes out. The words are the query's secrets: they leave the owner sealed only.
+Each test of a predicate has an entry here, of known values or of parameters that are bound later; `Bounds.words` makes
+all entries one array of words. These are the query's secrets: they leave the owner sealed only.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -13,9 +13,9 @@ from typing import Any
 
 from sqlglot import exp
 
-from scumble.sql.source import reads_clock
+from scumble.sql.parse import reads_clock
 from scumble.types import ColumnType, Kind
-from scumble.types.scalars import Interval, Operator, Words, empty_interval, full_interval, interval
+from scumble.types.scalars import Interval, Operator, empty_interval, full_interval, interval
 
 __all__ = [
     "Bounds",
@@ -23,20 +23,19 @@ __all__ = [
     "Entry",
     "Evaluate",
     "Fixed",
-    "Interval",
     "Literal",
     "Param",
     "ParamValues",
     "Points",
     "Range",
     "Replan",
-    "Words",
+    "known",
+    "merged",
     "sql_literal",
 ]
 
-
 Evaluate = Callable[[str], Any]
-"""What runs a constant SQL expression in DuckDB and gives its value; any exception means that there is none."""
+"""Runs a constant SQL expression in DuckDB and returns its value; any exception means that it has none."""
 
 ParamValues = Sequence[Any] | Mapping[str, Any]
 
@@ -108,7 +107,7 @@ class Constants:
         try:
             return Literal(self.evaluate(node.sql("duckdb")), typed=True)
         except Exception:
-            # Whatever is wrong with it, DuckDB says so when it runs the condition itself.
+            # DuckDB reports the error when it runs the condition itself.
             return None
 
 
@@ -253,6 +252,25 @@ class Points:
 
 
 Entry = Fixed | Range | Points
+
+
+def merged(intervals: Iterable[Interval]) -> list[Interval]:
+    """The same words in as few intervals as possible: empty ones left out, those that touch made one."""
+    found: list[Interval] = []
+    for low, high in sorted(pair for pair in intervals if pair[0] <= pair[1]):
+        if found and (low <= found[-1][1] or (len(low) == 1 and low[0] == found[-1][1][0] + 1)):
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
+        else:
+            found.append((low, high))
+    return found
+
+
+def known(entry: Entry) -> Entry:
+    """The entry with its intervals worked out and merged; as it is if a parameter is open."""
+    try:
+        return Fixed(entry.type, tuple(merged(entry.resolve(None))))
+    except Replan:
+        return entry
 
 
 class Bounds:

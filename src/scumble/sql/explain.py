@@ -1,4 +1,4 @@
-"""EXPLAIN: a bound statement comes in; what it will read, what runs where, and what the provider sees, go out in words.
+"""EXPLAIN: what a bound statement will read, what runs where, and what the provider will see of it, in words.
 
 All of it is for the asker. The provider sees the part that says so; the conditions' constants are not in that part.
 """
@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
-from scumble.sql.plan import Access
-from scumble.sql.query import AggregateQuery
+from scumble.sql.aggregate import AggregateQuery
+from scumble.sql.plan import TableAccess
 from scumble.sql.statement import Bound
 from scumble.types import Schema
 from scumble.wire.plan import Aggregates
@@ -91,7 +91,7 @@ class Explanation:
 
 
 def explain(bound: Bound) -> Explanation:
-    """Explain what a bound statement will do."""
+    """What a bound statement will do, from the plan alone: nothing is executed."""
     query = bound.query
     if isinstance(query, AggregateQuery):
         tables = [_table(bound.accesses[0], list(query.conditions), [])]
@@ -104,7 +104,7 @@ def explain(bound: Bound) -> Explanation:
     return Explanation(kind, tables, query.final_sql)
 
 
-def _table(access: Access, enclave: list[str], owner: list[str]) -> TableExplanation:
+def _table(access: TableAccess, enclave: list[str], owner: list[str]) -> TableExplanation:
     paths = access.paths
     schema = paths.table.schema
     models = [scan.run.index for scan in access.scans if scan.run.index is not None and scan.ranks]
@@ -146,7 +146,7 @@ def _table(access: Access, enclave: list[str], owner: list[str]) -> TableExplana
     )
 
 
-def _answer(access: Access, schema: Schema) -> tuple[str, int, int]:
+def _answer(access: TableAccess, schema: Schema) -> tuple[str, int, int]:
     output = access.plan.output
     if not isinstance(output, Aggregates):
         width = 1 + sum(schema.columns[place].page_row_bytes for place in output.columns)

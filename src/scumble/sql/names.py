@@ -1,6 +1,7 @@
-"""Columns that are not there: a statement's names come in, an error that underlines the first unknown one goes out.
+"""Names: which tables and columns of the database the names in a statement mean.
 
-Only what is certain is refused here; where a subquery, an alias or a struct might supply the name, DuckDB decides.
+An unknown table or column is refused, with its name underlined, but only where that is certain: where a subquery, an
+alias or a struct might supply the name, DuckDB decides. A column is referred to by its *place* in the table's schema.
 """
 
 from dataclasses import dataclass, field
@@ -9,12 +10,10 @@ from functools import cached_property
 
 from sqlglot import exp
 
-from scumble.sql.parse import Parsed
-from scumble.sql.source import Span, bad, unsupported
+from scumble.sql.parse import Parsed, Span, bad, unsupported
 from scumble.wire.catalog import Catalog, Table
 
-__all__ = ["Occurrence", "Scope", "only_table", "refuse_unknown_columns", "scopes_of", "select_of", "suggestion"]
-
+__all__ = ["Occurrence", "Scope", "only_table", "refuse_unknown_columns", "renaming", "scopes_of", "unqualified"]
 
 SYSTEM_SCHEMAS = {"information_schema", "pg_catalog", "system", "temp"}
 
@@ -65,7 +64,7 @@ class Scope:
         return any((join.args.get("method") or "").upper() == "NATURAL" for join in self.select.find_all(exp.Join))
 
     def place(self, column: exp.Column, occurrence: Occurrence) -> int | None:
-        """Which column of an occurrence a reference in this SELECT means; None if it is another's, or in doubt."""
+        """The place of the column that a reference in this SELECT means; None if it is another table's, or in doubt."""
         name, qualifier = column.name.lower(), column.table.lower()
         schema = occurrence.table.schema
         if occurrence.renamed or name not in schema or isinstance(column.this, exp.Star):
@@ -125,7 +124,7 @@ def scopes_of(parsed: Parsed, catalog: Catalog) -> list[Scope]:
         if not isinstance(node.this, exp.Identifier) or _is_cte(node):
             continue
         table = _table(parsed.text, node, catalog)
-        select = select_of(node)
+        select = node.find_ancestor(exp.Select)
         if select is None:
             raise unsupported(parsed.text, "a table can stand in the FROM of a SELECT only", node)
         scope = scopes.setdefault(id(select), Scope(select, scopes))
@@ -155,9 +154,26 @@ def only_table(parsed: Parsed, scopes: list[Scope]) -> tuple[exp.Select, Scope, 
     return select, scopes[0], occurrence
 
 
-def select_of(node: exp.Expr) -> exp.Select | None:
-    """The SELECT that an expression belongs to."""
-    return node.find_ancestor(exp.Select)
+def renaming(parsed: Parsed, occurrence: Occurrence, name: str) -> tuple[Span, str]:
+    """The edit that makes an occurrence read another table under the same alias."""
+    if occurrence.node.alias:
+        return occurrence.span, name
+    own = occurrence.node.this.meta
+    return occurrence.span, f"{name} AS {_quoted(parsed.text[own['start'] : own['end'] + 1])}"
+
+
+def unqualified(parsed: Parsed) -> list[tuple[Span, str]]:
+    """The edits that take the schema's name off columns: `main.t.x` becomes `t.x`."""
+    edits = []
+    for column in parsed.tree.find_all(exp.Column):
+        parts = [part for part in (column.args.get("catalog"), column.args.get("db")) if part]
+        if parts and parts[-1].name.lower() == "main":
+            edits.append((Span(parts[0].meta["start"], column.args["table"].meta["start"]), ""))
+    return edits
+
+
+def _quoted(name: str) -> str:
+    return '"' + name[1:-1].replace('"', '""') + '"' if name.startswith("'") else name
 
 
 def _table(text: str, node: exp.Table, catalog: Catalog) -> Table:
@@ -167,11 +183,11 @@ def _table(text: str, node: exp.Table, catalog: Catalog) -> Table:
     if node.name in catalog and schema in ("", "main") and not node.catalog:
         return catalog.table(node.name)
     names = [table.name for table in catalog.tables]
-    raise bad(text, f"there is no table {node.name!r}", node, hint=suggestion(node.name, names, "tables"))
+    raise bad(text, f"there is no table {node.name!r}", node, hint=_suggestion(node.name, names, "tables"))
 
 
-def suggestion(name: str, names: list[str], what: str) -> str:
-    """A hint that lists what there is, and what comes closest to a name."""
+def _suggestion(name: str, names: list[str], what: str) -> str:
+    """A hint that lists all names, and proposes the one that is most like the wrong one."""
     if not names:
         return f"there are no {what}"
     by_lower = {known.lower(): known for known in names}
@@ -272,5 +288,5 @@ def _refuse_bare(parsed: Parsed, column: exp.Column, chain: list[exp.Select], by
 
 def _unknown(parsed: Parsed, column: exp.Column, tables: list[Occurrence]) -> Exception:
     names = list(dict.fromkeys(known.name for occurrence in tables for known in occurrence.table.schema))
-    hint = suggestion(column.name, names, "columns")
+    hint = _suggestion(column.name, names, "columns")
     return bad(parsed.text, f"there is no column {column.name!r}", column, hint=hint)

@@ -1,8 +1,8 @@
-"""Access paths: a predicate and its bounds come in, the pages to read go out.
+"""Access paths: for a predicate and its bounds, the pages that hold every matching row, read in the cheapest way.
 
-Every indexed attribute is a way to the rows: what matching rows can have for a key becomes ranks, the index makes them
-positions, positions are pages. The path that reads the fewest bytes wins. Costs come from public values only, and the
-pages that go out are what the provider will see; the bounds are sealed.
+Every *attribute*, a column that has an index, is a path to the rows: the values that matching rows can have become
+ranks, the index turns ranks into positions, and positions lie on pages. The path that reads the fewest bytes wins.
+Costs come from public values only. The provider will see the pages; the bounds are sealed.
 """
 
 from typing import NamedTuple
@@ -10,33 +10,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.sql.drafts import merged
+from scumble.sql.constants import merged
 from scumble.types import Column, ColumnType
 from scumble.types.scalars import Interval, full_interval, rank_span
 from scumble.wire.catalog import Run, Table
-from scumble.wire.plan import Aggregates, Plan, RowColumns
-from scumble.wire.predicate import And, Constant, In, Or, Predicate, columns_of
+from scumble.wire.plan import Aggregates, And, Constant, In, Or, Plan, Predicate, RowColumns, columns_of
 
-__all__ = [
-    "Access",
-    "Cover",
-    "Path",
-    "Paths",
-    "Ranges",
-    "Scan",
-    "cover",
-    "one_range",
-    "pages_of",
-    "union_access",
-    "union_of",
-]
-
+__all__ = ["Cover", "Path", "Paths", "RunScan", "TableAccess", "cover"]
 
 Ranges = tuple[tuple[int, int], ...]
 
 
-class Scan(NamedTuple):
-    """Pages of one run to read: (first page, how many), ascending and apart; and the place of the predicate to use.
+class RunScan(NamedTuple):
+    """Pages of one run to read: (first page, how many), ascending and apart; and which of the predicates to use.
 
     `ranks` (first, last) and `positions` (start, stop) say how the pages came about.
     """
@@ -53,12 +39,15 @@ class Scan(NamedTuple):
         return sum(count for _, count in self.pages)
 
 
-class Access(NamedTuple):
-    """What the enclave is asked: a plan, sealed bounds, and the scans that find the rows. `reason` is for EXPLAIN."""
+class TableAccess(NamedTuple):
+    """What the enclave is asked: a plan, its bounds, and the scans that find the rows.
+
+    `attributes` are those whose indexes are used, None for a full scan; `reason` says why, for EXPLAIN.
+    """
 
     plan: Plan
     bounds: NDArray[np.int64]
-    scans: tuple[Scan, ...]
+    scans: tuple[RunScan, ...]
     attributes: tuple[str | None, ...]
     reason: str
     paths: "Paths"
@@ -81,7 +70,7 @@ class Access(NamedTuple):
         return sum(self.paths.page_bytes(scan.run) * scan.page_count for scan in self.scans)
 
 
-def one_range(run: Run, first: int, last: int) -> tuple[int, int]:
+def _one_range(run: Run, first: int, last: int) -> tuple[int, int]:
     """The positions of one range of ranks."""
     index, capacity = run.index, run.capacity
     assert index is not None  # noqa: S101 - only indexed runs have ranks
@@ -92,7 +81,7 @@ def one_range(run: Run, first: int, last: int) -> tuple[int, int]:
     return start, stop
 
 
-def pages_of(positions: list[tuple[int, int]], page_rows: int) -> Ranges:
+def _pages_of(positions: list[tuple[int, int]], page_rows: int) -> Ranges:
     """The pages that hold some ranges of positions: ranges of pages, ascending, no page twice."""
     merged: list[tuple[int, int]] = []
     for start, stop in sorted(positions):
@@ -118,17 +107,17 @@ class Cover(NamedTuple):
 EMPTY = Cover((), False)
 
 
-def cover(predicate: Predicate, column: int, type_: ColumnType, words: list[int]) -> Cover:
-    """The values of a column that rows matching the predicate can have."""
+def cover(predicate: Predicate, place: int, type_: ColumnType, words: list[int]) -> Cover:
+    """The values that rows matching the predicate can have in the column at a place."""
     match predicate:
-        case In() if predicate.column == column:
+        case In() if predicate.column == place:
             return _leaf(predicate, type_, words)
         case Constant(False):
             return EMPTY
         case And(parts):
-            return _intersection([cover(part, column, type_, words) for part in parts])
+            return _intersection([cover(part, place, type_, words) for part in parts])
         case Or(parts):
-            return union_of([cover(part, column, type_, words) for part in parts])
+            return _union_of([cover(part, place, type_, words) for part in parts])
     # Comparisons of two columns never match a null, but nulls of the column that they don't read may.
     return Cover((full_interval(type_),), True)
 
@@ -165,7 +154,7 @@ def _intersection(covers: list[Cover]) -> Cover:
     return Cover(intervals, all(part.nulls for part in covers))
 
 
-def union_of(covers: list[Cover]) -> Cover:
+def _union_of(covers: list[Cover]) -> Cover:
     """What any of the covers holds."""
     intervals = [interval for part in covers for interval in part.intervals]
     return Cover(tuple(merged(intervals)), any(part.nulls for part in covers))
@@ -175,13 +164,13 @@ MOST_INTERVALS = 256
 """A guard with more intervals than this costs the enclave more than the pages it saves."""
 
 
-def union_access(paths: "Paths", words: list[int], limit: int) -> Access | None:
+def _union_access(paths: "Paths", words: list[int], limit: int) -> TableAccess | None:
     """The cheapest union that reads fewer than `limit` bytes; None if there is none."""
     best: tuple[int, list[tuple[Path, Cover]]] | None = None
     parts = paths.predicate.parts if isinstance(paths.predicate, And) else (paths.predicate,)
-    for place, part in enumerate(parts):
+    for at, part in enumerate(parts):
         if isinstance(part, Or) and len(paths.paths) > 1:
-            rest = parts[:place] + parts[place + 1 :]
+            rest = parts[:at] + parts[at + 1 :]
             guards = _guards(paths, part, rest, words)
             bytes_read = sum(paths.cost(path.scans(keys)) for path, keys in guards)
             narrow = all(len(keys.intervals) <= MOST_INTERVALS for _, keys in guards)
@@ -190,7 +179,7 @@ def union_access(paths: "Paths", words: list[int], limit: int) -> Access | None:
     return None if best is None else _access(paths, best[1], words)
 
 
-def _guards(paths: "Paths", part: Or, rest: tuple[Predicate, ...], words: list[int]) -> "list[tuple[Path, Cover]]":
+def _guards(paths: "Paths", part: Or[In], rest: tuple[Predicate, ...], words: list[int]) -> "list[tuple[Path, Cover]]":
     """For each attribute that is best for a disjunct, what all its disjuncts' keys can be."""
     guards: dict[str | None, tuple[Path, Cover]] = {}
     for disjunct in part.parts:
@@ -199,11 +188,11 @@ def _guards(paths: "Paths", part: Or, rest: tuple[Predicate, ...], words: list[i
             return []
         path, keys, _ = found
         before = guards.get(path.attribute)
-        guards[path.attribute] = path, keys if before is None else union_of([before[1], keys])
+        guards[path.attribute] = path, keys if before is None else _union_of([before[1], keys])
     return list(guards.values())
 
 
-def _access(paths: "Paths", guards: "list[tuple[Path, Cover]]", words: list[int]) -> Access:
+def _access(paths: "Paths", guards: "list[tuple[Path, Cover]]", words: list[int]) -> TableAccess:
     words = list(words)
     predicates: list[Predicate] = []
     scans = []
@@ -220,11 +209,11 @@ def _access(paths: "Paths", guards: "list[tuple[Path, Cover]]", words: list[int]
     plan = Plan(paths.table.id, tuple(predicates), paths.output)
     attributes = tuple(path.attribute for path, _ in guards)
     bounds = np.array(words, dtype=np.int64)
-    return Access(plan, bounds, tuple(scans), attributes, "a union reads less than any single index", paths)
+    return TableAccess(plan, bounds, tuple(scans), attributes, "a union reads less than any single index", paths)
 
 
 class Path:
-    """One way to the rows: by an indexed attribute, or in the order of loading if there is no index."""
+    """One way to the rows: by an attribute's index, or in the order of loading if there is no index."""
 
     __slots__ = ("attribute", "column", "place", "runs", "type")
 
@@ -235,20 +224,20 @@ class Path:
         self.type = self.column.type
         self.runs = table.runs_by(attribute)
 
-    def scans(self, keys: Cover | None, predicate: int = 0) -> list[Scan]:
+    def scans(self, keys: Cover | None, predicate: int = 0) -> list[RunScan]:
         """The scans that find every row whose key is in the cover; all rows if there is none."""
         scans = []
         for run in self.runs:
             if keys is None or run.index is None:
                 if run.pages:
-                    scans.append(Scan(run, predicate, ((0, run.pages),), (), ((0, run.capacity),)))
+                    scans.append(RunScan(run, predicate, ((0, run.pages),), (), ((0, run.capacity),)))
                 continue
             scan = self._scan(run, keys, predicate)
             if scan.pages:
                 scans.append(scan)
         return scans
 
-    def _scan(self, run: Run, keys: Cover, predicate: int) -> Scan:
+    def _scan(self, run: Run, keys: Cover, predicate: int) -> RunScan:
         index = run.index
         assert index is not None  # noqa: S101 - the caller has looked
         domain, page_rows = index.domain, run.page_rows
@@ -256,7 +245,7 @@ class Path:
         ranks = [(first, last) for first, last in spans if first <= last]
         positions: list[tuple[int, int]] = []
         if len(ranks) <= 8:
-            positions = [one_range(run, first, last) for first, last in ranks]
+            positions = [_one_range(run, first, last) for first, last in ranks]
         else:
             firsts, lasts = np.array(ranks, dtype=np.int64).T
             starts, stops = index.of_ranks(firsts, lasts)
@@ -264,7 +253,7 @@ class Path:
         if keys.nulls and self.column.nullable:
             positions.append((max(0, min(run.capacity, index.start_after(domain.size - 1))), run.capacity))
         positions = [(start, stop) for start, stop in positions if start < stop]
-        return Scan(run, predicate, pages_of(positions, page_rows), tuple(ranks), tuple(positions))
+        return RunScan(run, predicate, _pages_of(positions, page_rows), tuple(ranks), tuple(positions))
 
 
 class Paths:
@@ -275,7 +264,7 @@ class Paths:
     def __init__(self, table: Table, predicate: Predicate, output: Aggregates | RowColumns) -> None:
         self.table, self.predicate, self.output = table, predicate, output
         self.plan = Plan(table.id, (predicate,), output)
-        self.columns = tuple(sorted(columns_of(predicate) | output.reads))
+        self.columns = tuple(sorted(output.reads.union(columns_of(predicate))))
         self.paths = [Path(table, attribute) for attribute in table.attributes]
         self._page_bytes: dict[int, int] = {}
         self._everything = self.paths[0].scans(None) if self.paths else []
@@ -290,22 +279,22 @@ class Paths:
             self._page_bytes[run.page_rows] = found
         return found
 
-    def access(self, words: list[int]) -> Access:
+    def access(self, words: list[int]) -> TableAccess:
         """The cheapest way for these bounds."""
         if self._one is not None:
             return self._by_one_range(self._one, words)
         attribute, scans, reason = self._best(words)
-        union = union_access(self, words, self.cost(scans))
+        union = _union_access(self, words, self.cost(scans))
         if union is not None:
             return union
-        return Access(self.plan, np.array(words, dtype=np.int64), tuple(scans), (attribute,), reason, self)
+        return TableAccess(self.plan, np.array(words, dtype=np.int64), tuple(scans), (attribute,), reason, self)
 
-    def cost(self, scans: list[Scan]) -> int:
+    def cost(self, scans: list[RunScan]) -> int:
         """The bytes that scans read."""
         return sum(self.page_bytes(scan.run) * scan.page_count for scan in scans)
 
     def cheapest(self, predicate: Predicate, words: list[int]) -> tuple[Path, Cover, int] | None:
-        """The indexed attribute that finds the rows of a predicate with the fewest bytes; None if there is no index."""
+        """The attribute that finds the rows of a predicate with the fewest bytes; None if no index narrows."""
         found: tuple[Path, Cover, int] | None = None
         for path in self.paths:
             if path.attribute is not None:
@@ -317,7 +306,7 @@ class Paths:
                     found = path, keys, bytes_read
         return found
 
-    def _best(self, words: list[int]) -> tuple[str | None, list[Scan], str]:
+    def _best(self, words: list[int]) -> tuple[str | None, list[RunScan], str]:
         if not self.paths:
             return None, [], "the table is empty"
         everything = self._everything
@@ -340,16 +329,16 @@ class Paths:
                 return path
         return None
 
-    def _by_one_range(self, path: Path, words: list[int]) -> Access:
+    def _by_one_range(self, path: Path, words: list[int]) -> TableAccess:
         low, high = words
         scans = []
         for run in path.runs:
             first, last = rank_span(run.index.domain, path.type, (low,), (high,))  # type: ignore[union-attr]
             if first <= last:
-                start, stop = one_range(run, first, last)
+                start, stop = _one_range(run, first, last)
                 if start < stop:
                     page = start // run.page_rows
                     pages = (page, (stop - 1) // run.page_rows - page + 1)
-                    scans.append(Scan(run, 0, (pages,), ((first, last),), ((start, stop),)))
+                    scans.append(RunScan(run, 0, (pages,), ((first, last),), ((start, stop),)))
         bounds = np.array(words, dtype=np.int64)
-        return Access(self.plan, bounds, tuple(scans), (path.attribute,), "the only condition", self)
+        return TableAccess(self.plan, bounds, tuple(scans), (path.attribute,), "the only condition", self)

@@ -1,26 +1,139 @@
-"""Predicates: SQL conditions on one table come in, the boundary's trees and their bounds go out.
+"""Predicates: SQL conditions on one table, translated into trees that the enclave evaluates.
 
-A condition is translated exactly or not at all: for every row the tree says yes if and only if SQL says TRUE. `implied`
-keeps of a condition what follows from it for one table, to fetch fewer rows than the whole; DuckDB then tests the rest.
-A tree's shape is as public as the query's text; the constants stay in the bounds.
+`Translator.exact` translates a condition exactly or not at all: the tree says yes to a row if and only if SQL says
+TRUE. `Translator.implied` keeps what follows from a condition for one table; DuckDB then tests the rest. `lay_out`
+gives the tests of a finished tree their bounds. A tree's shape is public; the constants stay in the bounds.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal as TypingLiteral
+from typing import TypeAlias
 
 from sqlglot import exp
 
-from scumble.sql.constants import Constants, Fixed, Literal, Param, Points, Range, Replan
-from scumble.sql.drafts import Draft, Leaf, all_of, any_of
+from scumble.sql.constants import Bounds, Constants, Entry, Fixed, Literal, Param, Points, Range, Replan, known
 from scumble.types import ColumnType, Kind, Schema
 from scumble.types.scalars import Interval, Operator, interval, like_codes, prefix_interval
-from scumble.wire.predicate import Compare, Constant
+from scumble.wire.plan import And, Compare, Constant, In, Or, Predicate, Tree
 
-__all__ = ["Translator", "matching_intervals"]
+__all__ = ["Draft", "Leaf", "Translator", "all_of", "conjuncts", "lay_out", "matches_nulls", "on_column"]
 
 
-def matching_intervals(
+@dataclass(frozen=True)
+class Leaf:
+    """A test of one column whose bounds have no offset yet."""
+
+    column: int
+    entry: Entry
+    negated: bool = False
+    null_matches: bool = False
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The one column."""
+        return (self.column,)
+
+
+Draft: TypeAlias = Tree[Leaf]
+
+
+def lay_out(draft: Draft) -> tuple[Predicate, Bounds]:
+    """The predicate that the enclave gets, its tests with offsets into the bounds, and these bounds."""
+    entries: list[Entry] = []
+    offset = 0
+
+    def placed(part: Draft) -> Predicate:
+        nonlocal offset
+        match part:
+            case Leaf(column, entry, negated, null_matches):
+                entries.append(entry := known(entry))
+                test = In(column, offset, entry.count, negated, null_matches)
+                offset += 2 * entry.count * entry.type.words
+                return test
+            case And(parts):
+                return And(tuple(map(placed, parts)))
+            case Or(parts):
+                return Or(tuple(map(placed, parts)))
+        return part
+
+    return placed(draft), Bounds(tuple(entries))
+
+
+def any_of(parts: Iterable[Draft | None]) -> Draft | None:
+    """Any of them; None if one of them is not known."""
+    flat: list[Draft] = []
+    for part in parts:
+        if part is None:
+            return None
+        flat += part.parts if isinstance(part, Or) else [part]
+    if Constant(True) in flat:
+        return Constant(True)
+    flat = list(dict.fromkeys(part for part in flat if part != Constant(False)))
+    return flat[0] if len(flat) == 1 else Or(tuple(flat)) if flat else Constant(False)
+
+
+def all_of(parts: Iterable[Draft]) -> Draft:
+    """All of them, with ranges on the same column made one."""
+    flat: list[Draft] = []
+    for part in parts:
+        flat += part.parts if isinstance(part, And) else [part]
+    if Constant(False) in flat:
+        return Constant(False)
+    kept: list[Draft] = []
+    places: dict[int, int] = {}
+    for part in dict.fromkeys(part for part in flat if part != Constant(True)):
+        if isinstance(part, Leaf) and isinstance(part.entry, Range) and not part.negated and not part.entry.between:
+            if part.column in places:
+                before = kept[places[part.column]]
+                assert isinstance(before, Leaf)  # noqa: S101 - places holds ranges only
+                assert isinstance(before.entry, Range)  # noqa: S101
+                both = before.entry.comparisons + part.entry.comparisons
+                kept[places[part.column]] = replace(before, entry=replace(before.entry, comparisons=both))
+                continue
+            places[part.column] = len(kept)
+        kept.append(part)
+    return kept[0] if len(kept) == 1 else And(tuple(kept)) if kept else Constant(True)
+
+
+def matches_nulls(draft: Draft) -> bool:
+    """Whether a row in which every column is null matches."""
+    match draft:
+        case Leaf(null_matches=null_matches):
+            return null_matches
+        case Constant(value):
+            return value
+        case And(parts):
+            return all(map(matches_nulls, parts))
+        case Or(parts):
+            return any(map(matches_nulls, parts))
+    return False
+
+
+def on_column(draft: Draft, column: int) -> Draft:
+    """The same question about another column; the draft reads one column alone."""
+    match draft:
+        case Leaf():
+            return replace(draft, column=column)
+        case And(parts):
+            return And(tuple(on_column(part, column) for part in parts))
+        case Or(parts):
+            return Or(tuple(on_column(part, column) for part in parts))
+    return draft
+
+
+def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The parts of a conjunction, nested ones too."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.And):
+        for part in node.flatten():
+            yield from conjuncts(part)
+    else:
+        yield node
+
+
+def _matching_intervals(
     type_: ColumnType, node: exp.Expr, pattern: object, escape: str | None
 ) -> tuple[Interval, ...] | None:
     """The intervals of the values that match, exactly; None if there are no such."""
@@ -233,7 +346,7 @@ class Translator:
         if pattern.value is None:
             return Constant(False)
         type_ = self._type(place)
-        intervals = matching_intervals(type_, node, pattern.value, escape)
+        intervals = _matching_intervals(type_, node, pattern.value, escape)
         return None if intervals is None else Leaf(place, Fixed(type_, intervals), negated)
 
     def _may_compare(self, place: int, constant: Literal | Param) -> bool:

@@ -1,30 +1,44 @@
-"""Statements: SQL text and the catalog come in; a prepared statement goes out, to be bound to parameters many times.
+"""Statements: SQL text, prepared once for one version of the catalog, and bound to parameters many times.
 
-A statement is good for one version of the catalog. Binding gives the pages to read for each table, and the SQL that
-DuckDB runs on what comes back. Parsing is done once; what depends on the parameters is a few microseconds.
+`prepare` parses and plans; `Statement.bind` works out the pages to read of each table, which takes microseconds. Both
+run at the owner's side, which alone sees text, constants and parameters.
 """
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from scumble.errors import BadQuery, UnsupportedQuery
-from scumble.sql.aggregate import aggregate_query
+from scumble.sql.aggregate import AggregateQuery, aggregate_query
 from scumble.sql.constants import Constants, Evaluate, ParamValues, Replan
 from scumble.sql.names import refuse_unknown_columns, scopes_of
 from scumble.sql.parse import Parsed, parse
-from scumble.sql.plan import Access
-from scumble.sql.query import AggregateQuery, RowQuery
-from scumble.sql.rows import row_query
+from scumble.sql.plan import TableAccess
+from scumble.sql.rows import RowQuery, row_query
 from scumble.wire.catalog import Catalog
 
-__all__ = ["Bound", "Statement", "analyse", "prepare"]
+__all__ = ["Bound", "Statement", "prepare"]
+
+
+def prepare(sql: str, catalog: Catalog, evaluate: Evaluate | None = None) -> "Statement":
+    """Parse and plan a statement; `evaluate` runs a constant expression in DuckDB."""
+    try:
+        return Statement(parse(sql), catalog, evaluate)
+    except RecursionError as error:
+        raise UnsupportedQuery("the query is nested too deeply", hint="split it up with WITH") from error
+
+
+def _planned(parsed: Parsed, catalog: Catalog, constants: Constants) -> AggregateQuery | RowQuery:
+    """Aggregates in the enclave if they can be, rows for DuckDB if not."""
+    scopes = scopes_of(parsed, catalog)
+    refuse_unknown_columns(parsed, scopes)
+    return aggregate_query(parsed, scopes, constants) or row_query(parsed, scopes, constants)
 
 
 class Bound(NamedTuple):
     """A statement with its parameters: one access for each fetch of a row query, or one for an aggregate query."""
 
     query: AggregateQuery | RowQuery
-    accesses: tuple[Access, ...]
+    accesses: tuple[TableAccess, ...]
     final_parameters: dict[str, Any]
 
 
@@ -37,16 +51,16 @@ class Statement:
         self.parsed, self.catalog, self._evaluate = parsed, catalog, evaluate
         self.sql = parsed.sql
         self._keys = parsed.keys
-        positions = [key for key in self._keys.values() if isinstance(key, int)]
-        self._needed = max(positions) + 1 if positions else 0
-        self._positional = self._needed if len(positions) == len(self._keys) else -1
+        numbers = [key for key in self._keys.values() if isinstance(key, int)]
+        self._needed = max(numbers) + 1 if numbers else 0
+        self._positional = self._needed if len(numbers) == len(self._keys) else -1
         constants = Constants(parsed.keys, evaluate)
-        self.query = analyse(parsed, catalog, constants)
-        # Where a parameter is part of a constant expression or a pattern, only its value tells the shape.
+        self.query = _planned(parsed, catalog, constants)
+        # Where a parameter is part of a constant expression or a pattern, the plan's shape depends on its value.
         self._replans = constants.open_expressions
 
     def bind(self, params: ParamValues = ()) -> Bound:
-        """Plan the accesses for some parameters."""
+        """The accesses for some parameters; planned anew where these need a plan of another shape."""
         if type(params) not in (tuple, list) or len(params) != self._positional:
             self._check(params)
         if self._replans:
@@ -63,11 +77,11 @@ class Statement:
         return {names[name]: params[key] for name, key in self._keys.items()}  # type: ignore[index]
 
     def _replanned(self, params: ParamValues) -> Bound:
-        return self._bound(analyse(self.parsed, self.catalog, Constants(self._keys, self._evaluate, params)), params)
+        return self._bound(_planned(self.parsed, self.catalog, Constants(self._keys, self._evaluate, params)), params)
 
     def _bound(self, query: AggregateQuery | RowQuery, params: ParamValues) -> Bound:
         if isinstance(query, AggregateQuery):
-            accesses: tuple[Access, ...] = (query.paths.access(query.bounds.words(params)),)
+            accesses: tuple[TableAccess, ...] = (query.paths.access(query.bounds.words(params)),)
         else:
             accesses = tuple(fetch.paths.access(fetch.bounds.words(params)) for fetch in query.fetches)
         keys = self._keys
@@ -86,18 +100,3 @@ class Statement:
                 "the parameters do not fit the query",
                 hint=f"it takes {self._needed} in a list" if self._needed or not self._keys else "pass them by name",
             )
-
-
-def prepare(sql: str, catalog: Catalog, evaluate: Evaluate | None = None) -> Statement:
-    """Parse and plan a statement; `evaluate` runs a constant expression in DuckDB."""
-    try:
-        return Statement(parse(sql), catalog, evaluate)
-    except RecursionError as error:
-        raise UnsupportedQuery("the query is nested too deeply", hint="split it up with WITH") from error
-
-
-def analyse(parsed: Parsed, catalog: Catalog, constants: Constants) -> AggregateQuery | RowQuery:
-    """What a statement comes down to: aggregates in the enclave if they can be, rows for DuckDB if not."""
-    scopes = scopes_of(parsed, catalog)
-    refuse_unknown_columns(parsed, scopes)
-    return aggregate_query(parsed, scopes, constants) or row_query(parsed, scopes, constants)

@@ -1,28 +1,170 @@
-"""Plans: what the enclave is to do with the rows of a table that match a predicate.
+"""Plans: which rows of a table a query wants, and what the enclave is to do with them.
 
-A plan is made once for a statement, and executed many times with other bounds and other pages. Its shape is public, as
-that of its predicate is; it holds no constant of the WHERE clause.
+The owner makes a plan once for a statement; the enclave executes it many times, with other bounds and other pages. A
+plan's shape (columns, operators, number of intervals) shows in the time it takes and counts as public. It holds no
+constant of the WHERE clause: these are a separate array of words, the *bounds*, which travels sealed.
+
+Columns are named by their *place*: where they stand in the table's schema, from 0.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from scumble.errors import InvalidParameter
 from scumble.types import Kind, Schema
-from scumble.wire.predicate import Predicate
-from scumble.wire.predicate import from_json as predicate_from_json
-from scumble.wire.predicate import to_json as predicate_to_json
 
-__all__ = ["MAX_GROUPS", "Aggregate", "Aggregates", "Expression", "Function", "Part", "PartKind", "Plan", "RowColumns"]
+__all__ = [
+    "COUNT",
+    "DOUBLES",
+    "DOUBLE_SQUARES",
+    "EXTREMES",
+    "MAX_GROUPS",
+    "PARTS",
+    "SQUARES",
+    "SUM",
+    "WIDE_SUM",
+    "Aggregate",
+    "Aggregates",
+    "And",
+    "Compare",
+    "Constant",
+    "Expression",
+    "Function",
+    "In",
+    "Or",
+    "Part",
+    "Plan",
+    "Predicate",
+    "RowColumns",
+    "Slot",
+    "Test",
+    "Tree",
+    "columns_of",
+]
+
+# --- predicates: which rows -------------------------------------------------------------------------
+#
+# SQL's third truth value needs no second mask: NOT has been pushed down to the tests, and in a test a null is simply
+# not a match unless the test says so.
+
+
+class Test(Protocol):
+    """What stands at the leaves of a tree: a question about some columns of a row."""
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The places of the columns that are read."""
+        ...
+
+
+T = TypeVar("T", bound=Test)
+
+
+@dataclass(frozen=True)
+class In:
+    """Whether a column's value lies in any of `intervals` pairs of bounds, both included.
+
+    The bounds stand at `offset` in the array of words: lo, hi, lo, hi, ..., each as long as a value of the column. With
+    `negated`, whether it lies in none. A null matches if and only if `null_matches`. An interval whose lo is greater
+    than its hi is empty.
+    """
+
+    column: int
+    offset: int
+    intervals: int
+    negated: bool = False
+    null_matches: bool = False
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The one column."""
+        return (self.column,)
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Whether left op right, or with `negated` its opposite, holds between columns of one type; a null is no match."""
+
+    left: int
+    right: int
+    op: Literal["=", "<", "<="]
+    negated: bool = False
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """Both columns."""
+        return self.left, self.right
+
+
+@dataclass(frozen=True)
+class Constant:
+    """True for every row, or for none."""
+
+    value: bool
+
+
+@dataclass(frozen=True)
+class And(Generic[T]):
+    """True where all parts are."""
+
+    parts: "tuple[Tree[T], ...]"
+
+
+@dataclass(frozen=True)
+class Or(Generic[T]):
+    """True where any part is."""
+
+    parts: "tuple[Tree[T], ...]"
+
+
+Tree: TypeAlias = T | Compare | Constant | And[T] | Or[T]
+Predicate: TypeAlias = Tree[In]
+"""What the enclave evaluates. The planner builds the same trees of tests whose bounds have no offset yet."""
+
+
+def columns_of(tree: Tree[T]) -> list[int]:
+    """The places of the columns that a tree reads, in the order in which it does."""
+    match tree:
+        case And(parts) | Or(parts):
+            return [column for part in parts for column in columns_of(part)]
+        case Constant():
+            return []
+    return list(tree.columns)
+
+
+def _predicate_to_json(predicate: Predicate) -> list[Any]:
+    match predicate:
+        case In(column, offset, intervals, negated, null_matches):
+            return ["in", column, offset, intervals, negated, null_matches]
+        case Compare(left, right, op, negated):
+            return ["compare", left, right, op, negated]
+        case Constant(value):
+            return ["constant", value]
+        case And(parts):
+            return ["and", *map(_predicate_to_json, parts)]
+        case Or(parts):
+            return ["or", *map(_predicate_to_json, parts)]
+
+
+def _predicate_from_json(tree: list[Any]) -> Predicate:
+    kind, *rest = tree
+    match kind:
+        case "in":
+            return In(*rest)
+        case "compare":
+            return Compare(*rest)
+        case "constant":
+            return Constant(*rest)
+        case "and":
+            return And(tuple(map(_predicate_from_json, rest)))
+    return Or(tuple(map(_predicate_from_json, rest)))
+
+
+# --- outputs: what to do with them ------------------------------------------------------------------
 
 MAX_GROUPS = 4096
-
-Function = Literal["count", "sum", "squares", "min", "max"]
-"""What the enclave accumulates. AVG is a sum; VARIANCE and STDDEV are squares."""
-
-PartKind = Literal["count", "sum", "squares", "extremes", "doubles", "double_squares", "wide_sum"]
 
 Expression = tuple[Any, ...]
 """Arithmetic on words, exact in 128 bits: ("column", place), ("constant", unscaled), ("+" | "-" | "*", left, right).
@@ -32,11 +174,41 @@ Both sides of + and - have the same scale: the planner has multiplied by powers 
 
 
 class Part(NamedTuple):
-    """One thing that is accumulated for every group: what it is, where in the answer it begins, words for a group."""
+    """Something that a kernel accumulates, named as in native.h: the words it reads of a row and writes for a group.
 
-    kind: PartKind
+    0 words read: any number; 0 words written: twice as many as a row has. Integers have their least word first. Of
+    doubles there are two, whose sum is the result. The enclave checks these numbers against the compiled kernels.
+    """
+
+    name: str
+    reads: int
+    writes: int
+
+    def words(self, row_words: int) -> int:
+        """The words of one group, for rows of so many words."""
+        return self.writes or 2 * row_words
+
+
+COUNT = Part("count", 0, 1)
+SUM = Part("sum", 1, 2)
+SQUARES = Part("squares", 1, 3)
+EXTREMES = Part("extremes", 0, 0)
+DOUBLES = Part("doubles", 1, 2)
+DOUBLE_SQUARES = Part("double_squares", 1, 2)
+WIDE_SUM = Part("wide_sum", 2, 3)
+PARTS = (COUNT, SUM, SQUARES, EXTREMES, DOUBLES, DOUBLE_SQUARES, WIDE_SUM)
+
+
+class Slot(NamedTuple):
+    """Where in the answer a part stands: the first word of the first group, and how many words each group has."""
+
+    part: Part
     offset: int
     words: int
+
+
+Function = Literal["count", "sum", "squares", "min", "max"]
+"""What is accumulated for an aggregate. Several aggregates of SQL may be made of the same: AVG is of a sum, too."""
 
 
 @dataclass(frozen=True)
@@ -48,34 +220,34 @@ class Aggregate:
 
     @cached_property
     def columns(self) -> frozenset[int]:
-        """The columns that the argument reads."""
+        """The places of the columns that the argument reads."""
         return _columns(self.argument)
 
     @cached_property
     def column(self) -> int | None:
-        """The argument's column, if it is one alone."""
+        """The place of the argument's column, if it is one alone."""
         match self.argument:
             case ("column", int(place)):
                 return place
         return None
 
-    def kinds(self, schema: Schema) -> tuple[tuple[PartKind, int], ...]:
-        """What is accumulated, and how many words each takes for a group. The number of rows that count comes first.
-
-        Integers have their least word first. Of a sum of doubles there are two, whose sum it is. Extremes are the least
-        and the greatest; those of an expression are `wide_ordered`: high word, then low word with the top bit flipped.
-        """
-        kind = None if self.column is None else schema.columns[self.column].type
-        floats = kind is not None and kind.kind is Kind.FLOAT
-        total: tuple[PartKind, int] = ("wide_sum", 3) if kind is None else ("doubles", 2) if floats else ("sum", 2)
+    def parts(self, schema: Schema) -> tuple[Part, ...]:
+        """What is accumulated. The number of rows that count comes first."""
+        type_ = None if self.column is None else schema.columns[self.column].type
+        floats = type_ is not None and type_.kind is Kind.FLOAT
+        total = WIDE_SUM if type_ is None else DOUBLES if floats else SUM
         match self.function:
             case "count":
-                return (("count", 1),)
+                return (COUNT,)
             case "sum":
-                return ("count", 1), total
+                return COUNT, total
             case "squares":
-                return ("count", 1), total, ("double_squares", 2) if floats else ("squares", 3)
-        return ("count", 1), ("extremes", 2 * (2 if kind is None else kind.words))
+                return COUNT, total, DOUBLE_SQUARES if floats else SQUARES
+        return COUNT, EXTREMES
+
+    def row_words(self, schema: Schema) -> int:
+        """The words of the argument in a row: an expression has 128 bits."""
+        return 2 if self.column is None else schema.columns[self.column].type.words
 
 
 @dataclass(frozen=True)
@@ -94,7 +266,7 @@ class Aggregates:
 
     @property
     def reads(self) -> frozenset[int]:
-        """The columns that are read for it."""
+        """The places of the columns that are read for it."""
         return frozenset(self.group_by).union(*(aggregate.columns for aggregate in self.aggregates))
 
     def group_sizes(self, schema: Schema) -> tuple[int, ...]:
@@ -105,17 +277,17 @@ class Aggregates:
             raise InvalidParameter("there are too many groups", hint=f"at most {MAX_GROUPS}, of all columns together")
         return sizes
 
-    def layout(self, schema: Schema) -> tuple[list[tuple[Part, ...]], int]:
-        """The parts of each aggregate, and how many words the answer has."""
+    def layout(self, schema: Schema) -> tuple[list[tuple[Slot, ...]], int]:
+        """Where the parts of each aggregate stand, and how many words the answer has."""
         groups = prod(self.group_sizes(schema))
-        parts, at = [], 1 + groups
+        slots, at = [], 1 + groups
         for aggregate in self.aggregates:
             own = []
-            for kind, words in aggregate.kinds(schema):
-                own.append(Part(kind, at, words))
-                at += groups * words
-            parts.append(tuple(own))
-        return parts, at
+            for part in aggregate.parts(schema):
+                own.append(Slot(part, at, part.words(aggregate.row_words(schema))))
+                at += groups * own[-1].words
+            slots.append(tuple(own))
+        return slots, at
 
 
 @dataclass(frozen=True)
@@ -130,7 +302,7 @@ class RowColumns:
 
     @property
     def reads(self) -> frozenset[int]:
-        """The columns that are read for it."""
+        """The places of the columns that are read for it."""
         return frozenset(self.columns)
 
 
@@ -147,7 +319,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as JSON."""
-        fields: dict[str, Any] = {"table": self.table, "predicates": [predicate_to_json(p) for p in self.predicates]}
+        fields: dict[str, Any] = {"table": self.table, "predicates": [_predicate_to_json(p) for p in self.predicates]}
         match self.output:
             case RowColumns(columns):
                 fields["columns"] = list(columns)
@@ -165,7 +337,7 @@ class Plan:
         else:
             aggregates = tuple(Aggregate(function, _tuples(argument)) for function, argument in fields["aggregates"])
             output = Aggregates(aggregates, tuple(fields["group_by"]))
-        return cls(fields["table"], tuple(map(predicate_from_json, fields["predicates"])), output)
+        return cls(fields["table"], tuple(map(_predicate_from_json, fields["predicates"])), output)
 
 
 def _columns(expression: Expression | None) -> frozenset[int]:
