@@ -1,7 +1,7 @@
-"""The demo: a million made-up hospital visits go into an encrypted database; SQL is asked, and the provider watched.
+"""The demo, `make demo`: load a million made-up hospital visits, query them, and show what the provider saw of it.
 
-`make demo` runs it, in less than a minute. Every number that it prints is measured in that run. Each answer is compared
-with DuckDB's over the same rows in clear, which are there only because they are made up.
+It takes less than a minute, and every number that it prints is measured in that run. Each answer is compared with
+DuckDB's on the same rows in plain text.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any, cast
 
 import scumble
-from benchmarks.demo_service import second_act
+from benchmarks.demo_service import over_a_network
 from benchmarks.hospital import DIAGNOSES, FIRST_DAY, LAST_DAY, MOST_AMOUNT, WARDS, visits, wards
 from scumble.cli.transcript import exchange_lines, public_names
 from scumble.index.file import encode
@@ -32,34 +32,34 @@ TYPES = {
     "diagnosis": f"category({json.dumps(DIAGNOSES)})",
 }
 QUERIES = (
-    ("A point", "SELECT visit, patient, day, ward FROM visits WHERE amount = 1234.56"),
+    ("A single value", "SELECT visit, patient, day, ward FROM visits WHERE amount = 1234.56"),
     ("A range", "SELECT count(*), sum(amount) FROM visits WHERE day BETWEEN '2025-03-03' AND '2025-03-07'"),
     (
-        "AND: one index leads, all conditions are tested in the enclave",
+        "AND: one index narrows the pages down, and the enclave tests every condition",
         "SELECT count(*), max(age) FROM visits WHERE amount BETWEEN 900 AND 910 AND day >= '2025-01-01' AND emergency",
     ),
     (
-        "OR: two indexes, and no row twice",
+        "OR: two indexes, and no row is counted twice",
         "SELECT count(*), avg(amount) FROM visits WHERE amount > 15000 OR day = '2024-12-24'",
     ),
     (
-        "GROUP BY, in the enclave: every group is touched for every row",
+        "GROUP BY, in the enclave: every row touches every group, so that none stands out",
         "SELECT ward, count(*), sum(amount) FROM visits WHERE day = '2025-06-02' GROUP BY ward ORDER BY ward",
     ),
     (
-        "A join: the rows come back sealed, and are joined at the owner",
+        "A join: encrypted rows come back, and the owner joins them",
         "SELECT floor, count(*), max(amount) FROM visits JOIN wards USING (ward) "
         "WHERE day = '2025-06-02' AND diagnosis = 'stroke' GROUP BY floor ORDER BY floor",
     ),
-    ("No index helps: the full oblivious scan", "SELECT count(*), avg(age) FROM visits WHERE diagnosis IS NULL"),
+    ("No index helps: a scan of the whole table", "SELECT count(*), avg(age) FROM visits WHERE diagnosis IS NULL"),
 )
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Tell the story, step by step."""
+    """Run both parts; 0 if every answer was right and every refusal came."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=10**6, help="made-up visits (1,000,000)")
-    parser.add_argument("--output", type=Path, default=Path("demo-output"), help="folder for database and picture")
+    parser.add_argument("--rows", type=int, default=10**6, help="how many visits to make up (default: 1,000,000)")
+    parser.add_argument("--output", type=Path, default=Path("demo-output"), help="folder for everything it makes")
     options = parser.parse_args(arguments)
     begun = perf_counter()
     home = _cleared(options.output)
@@ -69,19 +69,20 @@ def main(arguments: list[str] | None = None) -> int:
         right = _ask_all(database, plain)
         _look_back(database, home)
         _draw(database, options.output, plain)
-    well = second_act(options.output, plain, TYPES, _say, _print)
+    expected = over_a_network(options.output, plain, TYPES, _say, _print)
     _say(
         f"\nDone in {perf_counter() - begun:.0f} s: {right} of {len(QUERIES)} answers equal DuckDB's. The database is "
-        f"still there, for scumble query, explain, transcript or check: scumble shell {home}"
+        f"still there. Try `scumble shell {home}`, or scumble query, explain, transcript and check."
     )
-    return 0 if well and right == len(QUERIES) else 1
+    return 0 if expected and right == len(QUERIES) else 1
 
 
 def _load(database: scumble.Database, home: Path, plain: Any) -> None:
     _say(
-        f"{len(plain):,} hospital visits, made up, with {plain.num_columns} columns go into an encrypted database in "
-        f"{home}/, which a provider may keep. The key file beside it, {home.name}.key, stays with the owner. Two "
-        "private indexes, on amount and day, cost epsilon 0.5 each, once; the queries after that cost nothing."
+        f"Part 1. Loading {len(plain):,} made-up hospital visits with {plain.num_columns} columns into an encrypted "
+        f"database, {home}/. A cloud provider could store that folder; the key beside it, {home.name}.key, stays with "
+        "the owner. The load builds two private indexes, on amount and on day. Each costs epsilon 0.5 of the privacy "
+        "budget, once; queries cost nothing."
     )
     start = perf_counter()
     report = database.load("visits", plain, indexes=INDEXES, types=TYPES)
@@ -89,14 +90,14 @@ def _load(database: scumble.Database, home: Path, plain: Any) -> None:
     database.load("wards", wards(), types={"ward": TYPES["ward"]}, capacity=16, page_rows=16)
     sealed = sum(path.stat().st_size for path in home.rglob("*") if path.is_file())
     _say(
-        f"Loaded in {spent:.1f} s: sorted obliviously once for each index, {sealed / 2**20:,.0f} MiB sealed. The "
-        f"number of rows is hidden behind a noisy capacity of {report.capacity:,}, for epsilon "
-        f"{float(report.epsilon) - 1:g} more."
+        f"\nLoaded in {spent:.1f} s, as {sealed / 2**20:,.0f} MiB of encrypted pages. The number of rows is hidden "
+        f"too: the provider sees room for {report.capacity:,}, a noisy number that cost another epsilon "
+        f"{float(report.epsilon) - 1:g}."
     )
 
 
 def _ask_all(database: scumble.Database, plain: Any) -> int:
-    """Each query: what was asked, what came back, what the provider saw of it; how many were right."""
+    """Ask every query, and print the answer and what the provider saw; return how many were right."""
     import duckdb
 
     right = 0
@@ -107,7 +108,7 @@ def _ask_all(database: scumble.Database, plain: Any) -> int:
             answer, seen = _ask(database, query)
             same = _comparable(answer) == _comparable(clear.sql(query).fetchall())
             right += same
-            verdict = ("equals" if same else "DIFFERS FROM") + " DuckDB's over the rows in clear"
+            verdict = ("equals" if same else "DIFFERS FROM") + " DuckDB's answer on the plain rows"
             print(f"\n{number}. {title}")
             _print("    ", query)
             _print("  answer    ", f"{_short(answer)}")
@@ -127,7 +128,7 @@ def _ask(database: scumble.Database, query: str) -> tuple[list[tuple[Any, ...]],
 
 
 def _saw(database: scumble.Database, exchanges: list[Exchange]) -> str:
-    """The transcript in words: for each table its columns and how many pages of each, against all that there are."""
+    """The transcript in words: for each table, the columns and how many of their pages were read."""
     parts = []
     for table in database.tables:
         runs = {run.id for run in table.runs}
@@ -137,16 +138,16 @@ def _saw(database: scumble.Database, exchanges: list[Exchange]) -> str:
             pages = sum(int(event["pages"]) for event in reads) // len(columns)
             size = sum(int(event["bytes"]) for event in reads)
             full = max(run.pages for run in table.runs)
-            ratio = f", 1/{full / pages:.0f} of a full scan" if pages < full else ""
+            ratio = f" (1/{full / pages:.0f} of a full scan)" if pages < full else ""
             parts.append(
-                f"{pages:,} of {full:,} pages of {table.name}{ratio}, for {', '.join(columns)}: {size:,} bytes"
+                f"{pages:,} of {full:,} pages of {table.name}{ratio}, columns {', '.join(columns)}, {size:,} bytes"
             )
     back = sum(int(one.closed["bytes"]) for one in exchanges if one.closed is not None)
-    return f"{'; '.join(parts)}; sealed answer: {back:,} bytes"
+    return f"{'; '.join(parts)}; and an encrypted answer of {back:,} bytes"
 
 
 def _milliseconds(database: scumble.Database, query: str) -> float:
-    """The shortest of some more runs: the statement is known by now."""
+    """The fastest of a few more runs, with the statement already planned."""
     times = []
     for _ in range(REPEATS):
         start = perf_counter()
@@ -158,26 +159,26 @@ def _milliseconds(database: scumble.Database, query: str) -> float:
 def _look_back(database: scumble.Database, home: Path) -> None:
     _, (exchange,) = _ask(database, QUERIES[1][1])
     names = public_names(home, {str(event["run"]) for event in exchange.inside})
-    _say("This is all that the provider has of query 2 (`scumble transcript` shows it for every one):")
+    _say("This is all that the provider recorded of query 2 (`scumble transcript` prints it for every query):")
     for line in exchange_lines(exchange, names):
         _print("    ", line)
     ledger = database.ledger
     costs = ", ".join(f"{entry.label} {float(entry.epsilon):g}" for entry in ledger.entries())
     _say(
-        f"\nThe owner's ledger: {costs}. Of the limit of epsilon 2 that was set for this database, "
-        f"{float(ledger.remaining()):g} remains; the queries cost nothing, and any number more would not."
+        f"\nThe privacy budget: {costs}. Of the limit of epsilon 2 that was set for this database, "
+        f"{float(ledger.remaining()):g} remains. The queries spent nothing, and any number of further ones would not."
     )
     _say(
-        "\nWhat is not hidden: the provider learns roughly which range a query asks for, which columns it touches, how "
-        "long it takes, and the catalog with its names, types and domains. An index shows the blurred shape of a "
-        "column: epsilon bounds what one visit can change in it, and a patient with k visits counts k times. In this "
-        "demo owner, provider and enclave are one process, which shows what a provider would see, and protects nothing "
-        "from that process itself."
+        "\nWhat is not hidden: roughly which range a query asks for, which columns it reads, how long it takes, and "
+        "the names, types and domains of the columns. An index shows the blurred shape of its column; epsilon bounds "
+        "what one visit can change in it, and a patient with k visits can change k times as much. In this part owner, "
+        "provider and enclave share one process, which shows what a provider would see but hides nothing from that "
+        "process."
     )
 
 
 def _draw(database: scumble.Database, output: Path, plain: Any) -> None:
-    """The index on amount, with the truth that it blurs."""
+    """Plot the index on amount over the true counts, which only the owner has."""
     import numpy as np
 
     (run,) = database.table("visits").runs_by("amount")
@@ -189,11 +190,11 @@ def _draw(database: scumble.Database, output: Path, plain: Any) -> None:
     counts = np.bincount(ranks, minlength=run.index.domain.size)
     picture = output / "amount.png"
     scumble.DPPLRIndex.load(path).plot(picture, key_label="amount", unsafe_true_counts=counts)
-    _say(f"\n{picture} shows the index on amount, {path.stat().st_size:,} bytes, and the true curve that it blurs.")
+    _say(f"\n{picture} shows the index on amount ({path.stat().st_size:,} bytes) over the true curve that it blurs.")
 
 
 def _cleared(output: Path) -> Path:
-    """Where the database goes; what an earlier demo left there is deleted."""
+    """The folder for the database, after deleting what an earlier run left."""
     home = output / "clinic"
     if home.exists():
         shutil.rmtree(home)
@@ -210,7 +211,7 @@ def _transcript(database: scumble.Database) -> Any:
 
 
 def _comparable(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """In any order, and with floats to the digits on which two ways of adding up agree."""
+    """Sorted, and floats rounded to 12 digits: the order of a sum decides the digits after those."""
     rounded = [tuple(float(f"{value:.12g}") if isinstance(value, float) else value for value in row) for row in rows]
     return sorted(rounded, key=repr)
 
@@ -233,7 +234,7 @@ def _print(indent: str, text: str) -> None:
 
 
 def _say(text: str) -> None:
-    """A paragraph; a line break before it makes an empty line."""
+    """Print a paragraph, after an empty line if the text begins with a line break."""
     if text.startswith("\n"):
         print()
     print(textwrap.fill(text.strip(), WIDTH, break_on_hyphens=False, break_long_words=False))

@@ -1,7 +1,7 @@
-"""The demo's second act: provider and owner are processes of their own, and a stranger comes by.
+"""The demo's second part: the provider is a process of its own, and the owner, an analyst and a stranger connect.
 
-The provider runs `scumble serve` on loopback; the owner, in this process, verifies its enclave, loads and asks; an
-analyst whom the owner has let in asks as well; a stranger tries. What the provider kept of it is shown.
+The provider runs `scumble serve` on loopback. The owner verifies its enclave, loads and queries; the analyst queries
+what the owner granted; the stranger, who has no grant, is refused. Then the provider's transcript is shown.
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ from scumble.errors import ScumbleError
 from scumble.owner.identity import create_identity
 from scumble.store.transcript import Transcript, exchanges
 
-__all__ = ["second_act"]
+__all__ = ["over_a_network"]
 
 EVERY = 10  # visits go to the service: one in so many
 QUERY = "SELECT count(*), sum(amount) FROM visits WHERE day BETWEEN '2025-03-03' AND '2025-03-07'"
@@ -26,17 +26,17 @@ INDEX = f"day date:{FIRST_DAY}:{LAST_DAY} epsilon=0.5"
 SIMULATED: dict[str, Any] = {"insecure_simulated_enclave": True}
 
 
-def second_act(output: Path, plain: Any, types: dict[str, str], say: Any, show: Any) -> bool:
-    """Play it; whether all went as it should."""
+def over_a_network(output: Path, plain: Any, types: dict[str, str], say: Any, show: Any) -> bool:
+    """Run the second part; True if every answer was right and every refusal came."""
     keys = output / "owner"
     keys.mkdir()
     with running(output / "provider") as service:
         say(
-            f"\nSecond act: the provider is another process (number {service.pid}, with two enclave processes of its "
-            f"own) and serves {service.url('clinic')}. There is no confidential hardware here, so its evidence is "
-            "SIMULATED and proves nothing: a client refuses it unless it is told in so many words to take it."
+            f"\nPart 2. The same over a network: the provider is now a process of its own (pid {service.pid}, with two "
+            f"enclave processes) and serves {service.url('clinic')}. This machine has no confidential hardware, so the "
+            "enclave's evidence is SIMULATED and proves nothing. A client refuses it unless that is explicitly allowed."
         )
-        _without_the_word(service, keys, show)
+        _without_permission(service, keys, show)
         with scumble.create(service.url("clinic"), key=keys / "clinic.key", limit=2, **SIMULATED) as owner:
             right = _owner(owner, plain.take(np.arange(0, len(plain), EVERY)), types, show)
             right = _analyst(service, owner, keys, show) and right
@@ -45,11 +45,11 @@ def second_act(output: Path, plain: Any, types: dict[str, str], say: Any, show: 
     return right and refused
 
 
-def _without_the_word(service: Running, keys: Path, show: Any) -> None:
+def _without_permission(service: Running, keys: Path, show: Any) -> None:
     try:
         scumble.create(service.url("refused"), key=keys / "refused.key")
     except ScumbleError as error:
-        show("  refused   ", f"as it should be: {error.message}")
+        show("  refused   ", f"as it should be, without that permission: {error.message}")
 
 
 def _owner(owner: scumble.Database, plain: Any, types: dict[str, str], show: Any) -> bool:
@@ -57,7 +57,7 @@ def _owner(owner: scumble.Database, plain: Any, types: dict[str, str], show: Any
 
     start = perf_counter()
     owner.load("visits", plain, indexes=[INDEX], types=types)
-    show("  owner     ", f"loaded {len(plain):,} visits over HTTP, sealed, in {perf_counter() - start:.1f} s")
+    show("  owner     ", f"loaded {len(plain):,} visits over HTTP, encrypted, in {perf_counter() - start:.1f} s")
     answer = owner.sql(QUERY).fetchall()
     start = perf_counter()
     owner.sql(QUERY).fetchall()
@@ -67,7 +67,8 @@ def _owner(owner: scumble.Database, plain: Any, types: dict[str, str], show: Any
         same = answer == clear.sql(QUERY).fetchall()
     count, total = answer[0]
     verdict = f"{'equals' if same else 'DIFFERS FROM'} DuckDB's; {spent:.1f} ms"
-    show("  owner     ", f"{QUERY}: {count:,}, {total:,}; {verdict}")
+    show("  owner     ", QUERY)
+    show("            ", f"{count:,}, {total:,}: {verdict}")
     return same
 
 
@@ -76,18 +77,18 @@ def _analyst(service: Running, owner: scumble.Database, keys: Path, show: Any) -
     owner.grant("alice", key.text, ["visits"])
     with scumble.open(service.url("clinic"), key=keys / "alice.key", **SIMULATED) as alice:
         same = alice.sql(QUERY).fetchall() == owner.sql(QUERY).fetchall()
-        show("  analyst   ", f"alice, who may read visits, gets {'the same answer' if same else 'ANOTHER ANSWER'}")
+        show("  analyst   ", f"alice, who was granted visits, gets {'the same answer' if same else 'ANOTHER ANSWER'}")
         owner.revoke("alice")
         try:
             alice.sql(QUERY)
         except ScumbleError as error:
-            show("  analyst   ", f"once that is revoked, her open session ends with: {error.message}")
+            show("  analyst   ", f"once the grant is revoked, her open session is refused: {error.message}")
             return same
     return False
 
 
 def _stranger(service: Running, keys: Path, show: Any) -> bool:
-    """Somebody with a key of his own, and no grant, asks for the table by its name."""
+    """Query the table with a valid key that was granted nothing; True if that is refused."""
     create_identity(keys / "mallory.key", None)
     try:
         with scumble.open(service.url("clinic"), key=keys / "mallory.key", **SIMULATED) as mallory:
@@ -95,7 +96,7 @@ def _stranger(service: Running, keys: Path, show: Any) -> bool:
     except ScumbleError as error:
         show(
             "  stranger  ",
-            f"has a key, and no grant: {error.message}. He is told the same for a table that is not there",
+            f"mallory has a key but no grant: {error.message}. A table that is not there gives the same error",
         )
         return True
     return False

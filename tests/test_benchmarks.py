@@ -119,39 +119,32 @@ def test_the_tolerance_is_the_one_that_pygm_gets(wanted: int) -> None:
     assert tolerance(max_error_for(wanted)) == wanted
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_the_demo_tells_its_story(again: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--rows", "20000", "--output", str(tmp_path / "out")]
-    if again:
-        assert demo.main(arguments) == 0
-        capsys.readouterr()
-    assert demo.main(arguments) == 0
-    printed = capsys.readouterr().out
-    told = " ".join(printed.split())
+def test_the_demo_tells_its_story_and_says_when_an_answer_differs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--rows", "5000", "--output", str(tmp_path / "out")]
     asked = len(demo.QUERIES)
-    for part in (
-        f"{asked} of {asked} answers equal DuckDB's",
+    parts = (
         "What is not hidden",
         "0.95 remains",
         "visits by day: day",
         "SIMULATED",
-        "alice, who may read visits, gets the same answer",
-        "has a key, and no grant: the enclave refuses this to your key",
+        "alice, who was granted visits, gets the same answer",
+        "mallory has a key but no grant: the enclave refuses this to your key",
         "The provider's own transcript",
-    ):
-        assert part in told
-    assert "DIFFERS" not in told
-    assert max(map(len, printed.splitlines())) <= max(demo.WIDTH, len(str(tmp_path)) + 60)
-    made = {path.name for path in (tmp_path / "out").iterdir()}
+    )
     owners = {"clinic", "clinic.key", "clinic.ledger", "clinic.anchor", "amount.index", "amount.png"}
-    assert made == owners | {"owner", "provider", "provider.log"}
-
-
-def test_the_demo_says_when_an_answer_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     calls = count()
-    with patched(demo, _comparable=lambda rows: next(calls)):
-        assert demo.main(["--rows", "2000", "--output", str(tmp_path)]) == 1
-    assert "DIFFERS" in capsys.readouterr().out
+    for right in (True, False):  # the second run finds what the first has left
+        with patched(demo, _comparable=demo._comparable if right else lambda rows: next(calls)):
+            assert demo.main(arguments) == (0 if right else 1)
+        printed = capsys.readouterr().out
+        told = " ".join(printed.split())
+        assert f"{asked if right else 0} of {asked} answers equal DuckDB's" in told
+        assert ("DIFFERS" in told) is not right
+        assert all(part in told for part in parts)
+        assert max(map(len, printed.splitlines())) <= max(demo.WIDTH, len(str(tmp_path)) + 60)
+        assert {path.name for path in (tmp_path / "out").iterdir()} == owners | {"owner", "provider", "provider.log"}
 
 
 def test_a_group_of_figures_has_a_file_of_its_own(tmp_path: Path) -> None:

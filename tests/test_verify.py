@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from verify import run
+from verify import run, walks
 from verify.row import Row
 
 GOOD = Row("rows are hidden", "looked", "0 seen", True, ("a hole",), ("a hole",))
@@ -87,3 +87,15 @@ def test_missing_programs_are_named_with_their_package(monkeypatch: pytest.Monke
 
 def test_budgets_leave_room_for_the_slow_tests() -> None:
     assert sum(run.CHECKS.values()) <= 18 * 60
+
+
+def test_walks_name_the_files_that_are_called_and_not_those_that_are_only_imported() -> None:
+    load, query = walks.load_walk(), walks.query_walk()
+    assert load[0] == query[0] == "owner/database.py"
+    for walk in (load, query):
+        assert len(walk) == len(set(walk))
+        assert all((walks.PACKAGE / name).is_file() for name in walk)
+        assert not {"__init__.py", "cli/__init__.py", "provider/server.py"} & set(walk)
+    assert not any(name.startswith("sql/") for name in load)
+    assert any(name.startswith("sql/") for name in query)
+    assert not [name for name in walks.imported_by(walks.ENCLAVE) if name.startswith("scumble.owner.")]

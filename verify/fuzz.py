@@ -18,7 +18,6 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -29,6 +28,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from verify import folder_in_memory
 from verify.row import Row
 
 if TYPE_CHECKING:
@@ -119,14 +119,12 @@ def fuzz_all(names: Sequence[str], seconds: float) -> list[Outcome]:
 
 def fuzz(name: str, seconds: float) -> Outcome:
     """Fuzz one target in a process of its own."""
-    memory = Path("/dev/shm")  # noqa: S108
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
-        home = Path(folder)
+    with folder_in_memory() as home:
         for part in ("found", "died", "start", "work"):
             (home / part).mkdir()
         for place, data in enumerate(kept(name)):
             (home / "start" / f"kept-{place}").write_bytes(data)
-        command = [sys.executable, "-m", "verify.fuzz", "--child", folder, name, "--seconds", str(seconds)]
+        command = [sys.executable, "-m", "verify.fuzz", "--child", str(home), name, "--seconds", str(seconds)]
         notes = Notes(home)
         patience = PLANTED_PATIENCE_SECONDS if name in PLANTED else PATIENCE_SECONDS
         with (home / "log").open("wb") as log_file:

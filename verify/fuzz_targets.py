@@ -280,8 +280,8 @@ def _put(home: Path, what: str, content: bytes) -> None:
     place.write_bytes(content)
 
 
-def _folder(home: Path) -> Ready:
-    """A database with one file replaced: the first byte says which. It is opened, asked, checked and written to."""
+def _with_a_file_replaced(home: Path, kinds: Sequence[str], use: Callable[[Path], None]) -> Ready:
+    """A database with one file replaced, in a fresh copy for each input: the first byte says which file."""
     origin, place = home / "origin", home / "place"
     origin.mkdir()
     _make_database(origin).close()
@@ -292,38 +292,36 @@ def _folder(home: Path) -> Ready:
             return
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(origin, place)
-        _put(place, _REPLACED[data[0] % len(_REPLACED)], data[1:])
-        with embedded.open(place / "db") as db:
+        _put(place, kinds[data[0] % len(kinds)], data[1:])
+        use(place / "db")
+
+    def mutate(data: bytes, rng: Random) -> bytes:
+        which = data[:1] or b"\0"
+        changed = _mutate_manifest if kinds[which[0] % len(kinds)] == "manifest" else _mutate_json_bytes
+        return which + changed(data[1:], rng)
+
+    return Ready(run, [bytes([n]) + _place_of(origin, what).read_bytes() for n, what in enumerate(kinds)], mutate)
+
+
+def _folder(home: Path) -> Ready:
+    """Any file of a database, the owner's too: it is opened, queried, checked and written to."""
+
+    def use(folder: Path) -> None:
+        with embedded.open(folder) as db:
             db.sql("SELECT count(*), sum(k), max(name) FROM t WHERE k < 20").fetchall()
             db.check()
             db.ledger.spent()
             if "t" in [table.name for table in db.tables]:
                 db.drop("t")
 
-    def mutate(data: bytes, rng: Random) -> bytes:
-        which = data[:1] or b"\0"
-        if _REPLACED[which[0] % len(_REPLACED)] != "manifest":
-            return which + _mutate_json_bytes(data[1:], rng)
-        return which + _mutate_manifest(data[1:], rng)
-
-    seeds = [bytes([number]) + _place_of(origin, what).read_bytes() for number, what in enumerate(_REPLACED)]
-    return Ready(run, seeds, mutate)
+    return _with_a_file_replaced(home, _REPLACED, use)
 
 
 def _store(home: Path) -> Ready:
     """The provider alone, without a key: HEAD, database.json, manifest, tags or pages replaced, everything read."""
-    origin, place = home / "origin", home / "place"
-    origin.mkdir()
-    _make_database(origin).close()
-    kinds = _REPLACED[:5]
 
-    def run(data: bytes) -> None:
-        if not data:
-            return
-        shutil.rmtree(place, ignore_errors=True)
-        shutil.copytree(origin, place)
-        _put(place, kinds[data[0] % len(kinds)], data[1:])
-        store = FileStore(place / "db")
+    def use(folder: Path) -> None:
+        store = FileStore(folder)
         try:
             store.stamp()
             shapes = stated_shapes(store.head())[1]
@@ -337,12 +335,7 @@ def _store(home: Path) -> Ready:
         finally:
             store.close()
 
-    def mutate(data: bytes, rng: Random) -> bytes:
-        which = data[:1] or b"\0"
-        changed = _mutate_manifest if kinds[which[0] % len(kinds)] == "manifest" else _mutate_json_bytes
-        return which + changed(data[1:], rng)
-
-    return Ready(run, [bytes([n]) + _place_of(origin, what).read_bytes() for n, what in enumerate(kinds)], mutate)
+    return _with_a_file_replaced(home, _REPLACED[:5], use)
 
 
 def _owner_files(home: Path) -> Ready:

@@ -8,7 +8,6 @@ faults (native/check/sanitize.c) go the same way.
 """
 
 import argparse
-import importlib.util
 import os
 import re
 import shutil
@@ -26,12 +25,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from verify.obliviousness import NATIVE, ROOT, build_script
 from verify.row import Row
 
 __all__ = ["KERNELS", "rows"]
 
-ROOT = Path(__file__).parents[1]
-NATIVE = ROOT / "native"
 FLAGS = ["-std=c11", "-ffp-contract=off", "-g", "-fno-omit-frame-pointer", "-fPIC", "-shared"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 BUILDS = {"-O1": ["-O1"], "-O3, any x86-64": ["-O3", "-DSCUMBLE_VECTOR="]}
@@ -86,20 +84,11 @@ def build(library: Path, sources: list[Path], options: list[str]) -> Path:
 
 
 def _sources() -> list[Path]:
-    return [NATIVE / name for name in _build_script().SOURCES]
+    return [NATIVE / name for name in build_script().SOURCES]
 
 
 def _interface() -> set[str]:
     return set(re.findall(r"\bscumble_\w+(?=\()", (NATIVE / "native.h").read_text()))
-
-
-def _build_script() -> Any:
-    spec = importlib.util.spec_from_file_location("native_build", NATIVE / "build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _runtime() -> Path:

@@ -15,7 +15,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -28,8 +27,9 @@ from typing import Any, TypeVar
 import scumble
 from scumble.errors import Busy, ScumbleError, Unavailable
 from scumble.owner.ledger import Ledger
+from verify import folder_in_memory
 from verify.row import Row
-from verify.service_checker import Verdict, checked, read_journals
+from verify.service_checker import Verdict, checked, read_journals, wrong_files
 from verify.service_clients import CLIENT_FAULTS, TABLE, client, load, opened, pulled
 from verify.service_front import FRONT_FAULTS, Front
 
@@ -95,9 +95,8 @@ def planted(fault: str) -> "Tally":
 
 def storm(seconds: float, seed: int, fault: str = "", kills: int = 1_000_000) -> "Tally":
     """Run for so long, with so many kills, or until something is found; what was done, and what was found."""
-    memory = Path("/dev/shm")  # noqa: S108
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
-        run = Storm(Path(folder), Random(seed), fault)
+    with folder_in_memory() as folder:
+        run = Storm(folder, Random(seed), fault)
         try:
             run.go_on(seconds, kills)
         except ScumbleError as error:
@@ -264,16 +263,10 @@ class Storm:
 
     def _check_files(self, version: int, runs: list[str]) -> None:
         """No file that the head does not name, at the provider's or beside the key."""
-        served = self._front.folder / "default" / self._name
-        there = {str(path.relative_to(served)) for path in served.rglob("*") if path.is_file()}
-        manifests = sorted(name for name in there if name.startswith("manifests/"))
-        if [int(Path(name).name[:8]) for name in manifests] != list(range(1, version + 1)):
-            self._found("versions are not numbered without gaps")
-        wanted = {"HEAD", "database.json", "lock", *manifests}
-        wanted |= {f"runs/{run}.{suffix}" for run in runs for suffix in ("pages", "tags")}
-        logs = {name for name in there if name.startswith("transcript.log")}
         beside = {path.name for path in self._home.iterdir()}
-        if there - logs != wanted or beside != {f"{self._name}.{e}" for e in ("key", "ledger", "anchor", "pins")}:
+        if wrong_files(self._front.folder / "default" / self._name, version, runs) or beside != {
+            f"{self._name}.{suffix}" for suffix in ("key", "ledger", "anchor", "pins")
+        }:
             self._found("files left behind")
 
     def _check_ledger(self, runs: int) -> None:

@@ -8,6 +8,8 @@ sent only after it; whole batches; and of two answers one has all that the other
 """
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations
@@ -17,7 +19,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-__all__ = ["KEYS", "Events", "Verdict", "checked", "read_journals", "rows_of"]
+__all__ = ["KEYS", "Events", "Verdict", "checked", "read_journals", "rows_of", "wrong_files"]
 
 KEYS = 128
 MOST_ROWS = 12
@@ -178,3 +180,18 @@ def _misfits(
 def _total(batches: Iterable[int], answer: dict[str, Any]) -> tuple[int, int]:
     values = [v for b in batches for _, _, k, v in rows_of(b) if answer["low"] <= k <= answer["high"]]
     return len(values), sum(values)
+
+
+def wrong_files(folder: Path, version: int, runs: Iterable[str]) -> list[str]:
+    """The files of a provider's folder that should not be there or are missing, after a writer that ended cleanly.
+
+    There are to be the runs that the head names, one manifest for each version so far, and nothing else of a load.
+    """
+    names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
+    numbered = (re.sub(r"^(manifests/\d{8}).*", r"\1", name) for name in names)
+    there = Counter(name for name in numbered if not name.startswith("transcript.log"))
+    wanted = Counter(
+        ["HEAD", "database.json", "lock", *(f"manifests/{number:08d}" for number in range(1, version + 1))]
+    )
+    wanted.update(f"runs/{run}.{suffix}" for run in runs for suffix in ("pages", "tags"))
+    return sorted((there - wanted) + (wanted - there))

@@ -20,6 +20,7 @@ from scumble.errors import Busy, ScumbleError, Unavailable
 from scumble.owner import loading  # noqa: F401  here, so that no client has to import them anew
 from scumble.owner.database import Database
 from scumble.owner.remote import opening, service  # noqa: F401  the same
+from verify import patch
 from verify.service_checker import KEYS, rows_of
 
 __all__ = ["CLIENT_FAULTS", "TABLE", "client", "load", "opened", "pulled"]
@@ -106,10 +107,6 @@ _chance = Random(7)
 _right_load = Database.load
 
 
-def _patch(owner: Any, name: str, value: Any) -> None:
-    setattr(owner, name, value)
-
-
 def _repeat() -> None:
     """Now and then the answer to a load is taken for lost, and the rows are loaded again under another name."""
 
@@ -120,7 +117,7 @@ def _repeat() -> None:
                 _right_load(db, *arguments, **options)
         return report
 
-    _patch(Database, "load", repeating)
+    patch(Database, "load", repeating)
 
 
 def _drop() -> None:
@@ -129,7 +126,7 @@ def _drop() -> None:
     def dropping(db: Database, *arguments: Any, **options: Any) -> Any:
         return None if _chance.random() < 0.3 else _right_load(db, *arguments, **options)
 
-    _patch(Database, "load", dropping)
+    patch(Database, "load", dropping)
 
 
 def _tear() -> None:
@@ -138,12 +135,12 @@ def _tear() -> None:
     def tearing(db: Database, table: str, rows: Any, **options: Any) -> Any:
         return _right_load(db, table, rows[: max(1, len(rows) - 1)], **options)
 
-    _patch(Database, "load", tearing)
+    patch(Database, "load", tearing)
 
 
 def _stay_behind() -> None:
     """A client does not listen to what the service says of newer versions."""
-    _patch(service.RemoteService, "stamp", lambda remote: "")
+    patch(service.RemoteService, "stamp", lambda remote: "")
 
 
 CLIENT_FAULTS: dict[str, Callable[[], None]] = {

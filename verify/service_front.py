@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from verify import patch
+
 __all__ = ["FRONT_FAULTS", "Front"]
 
 LEASE_SECONDS = 0.6  # a client that was killed in a load is not to be waited for longer
@@ -89,7 +91,7 @@ def _acknowledge_early() -> None:
         publish = store._manifests.publish
         threading.Timer(LATE_SECONDS, publish, (version, manifest)).start()
 
-    _patch(FileStore, "commit", early)
+    patch(FileStore, "commit", early)
 
 
 def _clear_nothing() -> None:
@@ -102,14 +104,10 @@ def _clear_nothing() -> None:
         create(store, run, shape)
         time.sleep(LATE_SECONDS)
 
-    _patch(FileStore, "create_run", slowly)
-    _patch(FileStore, "_clear_leftovers", lambda store: store._manifests.withdraw(store._manifests.version() + 1))
-    _patch(FileStore, "_clear_unfinished", lambda store: store._clear_scratch())
-    _patch(FileStore, "drop_unreferenced", lambda store, keep=(): 0)
-
-
-def _patch(owner: Any, name: str, value: Any) -> None:
-    setattr(owner, name, value)
+    patch(FileStore, "create_run", slowly)
+    patch(FileStore, "_clear_leftovers", lambda store: store._manifests.withdraw(store._manifests.version() + 1))
+    patch(FileStore, "_clear_unfinished", lambda store: store._clear_scratch())
+    patch(FileStore, "drop_unreferenced", lambda store, keep=(): 0)
 
 
 FRONT_FAULTS: dict[str, Callable[[], None]] = {
@@ -124,7 +122,7 @@ def main() -> None:
     from scumble.provider.leases import Leases
 
     folder, port, fault = sys.argv[1:4]
-    _patch(hosting, "Leases", partial(Leases, lease_seconds=LEASE_SECONDS))
+    patch(hosting, "Leases", partial(Leases, lease_seconds=LEASE_SECONDS))
     FRONT_FAULTS.get(fault, lambda: None)()
     settings = server.Settings(Path(folder), port=int(port), attestation="simulated", open_to_all=True)
     server.serve(settings, lambda chosen: print(chosen, flush=True))

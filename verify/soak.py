@@ -14,7 +14,6 @@ import multiprocessing
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -33,7 +32,9 @@ from scumble.errors import BadQuery, ScumbleError
 from scumble.owner import loading  # noqa: F401  here, so that no child has to import them anew
 from scumble.owner.database import Database
 from scumble.owner.ledger import Ledger
+from verify import folder_in_memory, patch
 from verify.row import Row
+from verify.service_checker import wrong_files
 
 __all__ = ["FAULTS", "Broken", "Soak", "Tally", "rows", "soak"]
 
@@ -100,9 +101,8 @@ def rows(seconds: float) -> Iterator[Row]:
 
 def soak(seconds: float, seed: int, fault: str = "") -> "tuple[Tally, Broken | None]":
     """Run for so long, or until something is broken; what was done, and what broke."""
-    memory = Path("/dev/shm")  # noqa: S108
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
-        run = Soak(Path(folder), Random(seed), fault)
+    with folder_in_memory() as folder:
+        run = Soak(folder, Random(seed), fault)
         try:
             run.go_on(seconds)
         except Broken as error:
@@ -256,11 +256,6 @@ def _load(db: Database, table: str, batch: Batch) -> None:
 # --- planted: what each does to a child, and what must be found broken -----------------------------
 
 
-def _patch(place: object, name: str, value: Callable[..., Any]) -> None:
-    """Replace something, in this process alone."""
-    setattr(place, name, value)
-
-
 def _tear_commits() -> None:
     """HEAD is renamed before the tags that it vouches for are written."""
     from scumble.store import runs
@@ -276,8 +271,8 @@ def _tear_commits() -> None:
         while late:
             replace(*late.pop())
 
-    _patch(runs, "replace", lambda *arguments: late.append(arguments))
-    _patch(FileStore, "commit", committed)
+    patch(runs, "replace", lambda *arguments: late.append(arguments))
+    patch(FileStore, "commit", committed)
 
 
 def _clear_nothing() -> None:
@@ -285,8 +280,8 @@ def _clear_nothing() -> None:
     from scumble.provider.front import Provider
     from scumble.store.files import FileStore
 
-    _patch(FileStore, "_clear_leftovers", lambda store: None)
-    _patch(Provider, "drop_unreferenced", lambda provider, keep=(): 0)
+    patch(FileStore, "_clear_leftovers", lambda store: None)
+    patch(Provider, "drop_unreferenced", lambda provider, keep=(): 0)
 
 
 def _keep_answers() -> None:
@@ -298,7 +293,7 @@ def _keep_answers() -> None:
         kept.append(os.urandom(1 << 19))
         return sql(db, *arguments)
 
-    _patch(Database, "sql", keeping)
+    patch(Database, "sql", keeping)
 
 
 def _load_twice() -> None:
@@ -310,7 +305,7 @@ def _load_twice() -> None:
             load(db, *arguments, **options)
         return load(db, *arguments, **options)
 
-    _patch(Database, "load", twice)
+    patch(Database, "load", twice)
 
 
 def _forget_spending() -> None:
@@ -324,7 +319,7 @@ def _forget_spending() -> None:
             shutil.copy(*((copy, ledger) if copy.exists() else (ledger, copy)))
         return enter(folder, **options)
 
-    _patch(embedded, "open", forgetting)
+    patch(embedded, "open", forgetting)
 
 
 FAULTS: dict[str, tuple[Callable[[], None], tuple[Kind, ...]]] = {
@@ -541,15 +536,9 @@ class Soak:
                 self._ask(self._reader, table, kind)
         self._check_ledger()
         version, runs = self._writer.ask("files")
-        wanted = {"db.key", "db.ledger", "db.anchor", "db/HEAD", "db/database.json", "db/lock"}
-        wanted |= {f"db/runs/{run}.{suffix}" for run in runs for suffix in ("pages", "tags")}
-        there = {str(path.relative_to(self._home)) for path in self._home.rglob("*") if path.is_file()}
-        manifests = sorted(name for name in there if name.startswith("db/manifests/"))
-        if [int(Path(name).name[:8]) for name in manifests] != list(range(1, version + 1)):
-            raise Broken("files", "the versions are not numbered without gaps")
-        logs = {name for name in there if name.startswith("db/transcript.log")}
-        if there - logs != wanted | set(manifests):
-            names = sorted((there - logs) ^ (wanted | set(manifests)))
+        names = wrong_files(self._home / "db", version, runs)
+        names += sorted({path.name for path in self._home.iterdir()} ^ {"db", "db.key", "db.ledger", "db.anchor"})
+        if names:
             raise Broken("files", f"left behind or missing: {len(names)}, {', '.join(names[:4])}")
 
     def _check_memory(self) -> None:

@@ -10,7 +10,6 @@ differ by is the machine's doing. docs/verification.md says what of time is prom
 import gc
 import math
 import random
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import chain
@@ -30,6 +29,7 @@ from scumble.enclave.sessions import TrustedEnclave
 from scumble.owner.database import Database
 from scumble.owner.versions import Session
 from scumble.wire.plan import COUNT
+from verify import folder_in_memory
 from verify.row import Row
 
 __all__ = ["Found", "Verdict", "found_in", "judged", "rows", "yuen"]
@@ -242,13 +242,12 @@ Sets = Callable[[int], Sequence[Database]]
 @contextmanager
 def _sets() -> Iterator[Sets]:
     """Give databases of KINDS by the number of their set; each set is made when it is first asked for."""
-    memory = Path("/dev/shm")  # noqa: S108
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name, ExitStack() as opened:
+    with folder_in_memory() as home, ExitStack() as opened:
         made: dict[int, Sequence[Database]] = {}
 
         def given(which: int) -> Sequence[Database]:
             if which not in made:
-                folder = Path(name) / str(which)
+                folder = home / str(which)
                 folder.mkdir()
                 made[which] = [opened.enter_context(database) for database in _databases(folder)]
             return made[which]

@@ -24,11 +24,10 @@ from benchmarks.service.running import Running, running
 __all__ = ["measure"]
 
 SIZES: dict[Size, dict[str, Any]] = {
-    "full": {"rows": 10**6, "rounds": 40, "calls": 30, "each": 1000, "crowd": (200, 32, 60.0)},
-    "quick": {"rows": 10**6, "rounds": 10, "calls": 20, "each": 200, "crowd": (200, 32, 10.0)},
-    "tiny": {"rows": 5_000, "rounds": 1, "calls": 3, "each": 3, "crowd": (5, 2, 0.5)},
+    "full": {"rows": 10**6, "rounds": 40, "calls": 30, "clients": 16, "each": 1000, "crowd": (200, 32, 60.0)},
+    "quick": {"rows": 10**6, "rounds": 10, "calls": 20, "clients": 16, "each": 200, "crowd": (200, 32, 10.0)},
+    "tiny": {"rows": 5_000, "rounds": 1, "calls": 3, "clients": 2, "each": 3, "crowd": (3, 1, 0.3)},
 }
-CLIENTS = 16
 MOST_TIMES, MORE_SECONDS = 3.0, 0.001
 MOST_OF_MEDIAN = 10.0
 LEAST_PER_SECOND = 500.0
@@ -58,8 +57,8 @@ def measure(size: Size) -> Figure:
     with _served(terms["rows"]) as served:
         say("service.clients: latency")
         _latency(figure, served, terms)
-        say(f"service.clients: {CLIENTS} clients")
-        _throughput(figure, served, terms["each"])
+        say(f"service.clients: {terms['clients']} clients")
+        _throughput(figure, served, terms["clients"], terms["each"])
         say("service.clients: a crowd")
         _crowd(figure, served, *terms["crowd"])
     return figure
@@ -95,21 +94,21 @@ def _latency(figure: Figure, served: Served, terms: dict[str, Any]) -> None:
     )
 
 
-def _throughput(figure: Figure, served: Served, each: int) -> None:
-    times, seconds, busy = _at_once(served, CLIENTS, each)
+def _throughput(figure: Figure, served: Served, clients: int, each: int) -> None:
+    times, seconds, busy = _at_once(served, clients, each)
     ordered = sorted(times)
     typical, slow = median(ordered), ordered[int(0.99 * len(ordered))]
     rate = len(ordered) / seconds
     figure.values["throughput"] = {"per_second": rate, "median": typical, "p99": slow, "processor": busy}
     figure.lines += [
         Line(
-            f"point aggregates with {CLIENTS} clients and 2 enclaves",
+            f"point aggregates with {clients} clients and 2 enclaves",
             f"{rate:,.0f} a second",
             f"≥ {LEAST_PER_SECOND:.0f}",
             rate >= LEAST_PER_SECOND,
         ),
         Line(
-            f"their 99th percentile / median, with {CLIENTS} clients",
+            f"their 99th percentile / median, with {clients} clients",
             f"{shown(slow)} / {shown(typical)} = {slow / typical:.1f}",
             f"≤ {MOST_OF_MEDIAN:.0f}",
             slow <= MOST_OF_MEDIAN * typical,

@@ -32,9 +32,8 @@ from databases import (
 from scumble.errors import ScumbleError
 from scumble.owner import ledger_log
 from scumble.owner.database import Database
-from scumble.owner.ledger import Ledger
+from scumble.owner.ledger import Ledger, RecordedBudget
 from scumble.privacy import noise
-from scumble.privacy.budget import Budget
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 CALLS = ("write", "pwrite", "posix_fallocate", "ftruncate", "fsync", "replace", "rename", "link", "unlink", "mkdir")
@@ -79,8 +78,8 @@ def _die_at(number: int, half: bool, report: int) -> None:
     io.open = builtins.open = opened
     commit = ledger_log._commit
     ledger_log._commit = lambda connection: (reach(commit, "", ()), commit(connection), reach(commit, "", ()))[1]  # type: ignore[func-returns-value]
-    Ledger.spend = says(Ledger.spend, lambda _, budget: f"spent {budget._entry.id}")  # type: ignore[method-assign]
-    Budget.draw = says(Budget.draw, lambda budget, _: f"drawn {budget[0]._entry.id}")  # type: ignore[method-assign]
+    Ledger.spend = says(Ledger.spend, lambda _, budget: f"spent {budget._id}")  # type: ignore[method-assign]
+    RecordedBudget.draw = says(RecordedBudget.draw, lambda budget, _: f"drawn {budget[0]._id}")  # type: ignore[method-assign]
     noise._key_stream = says(noise._key_stream, lambda *_: "noise 0")
 
 
