@@ -1,4 +1,4 @@
-"""What the enclave's Python may do with secrets: its source comes in, what is not on the list goes out.
+"""What the enclave's Python may do with secrets: finds in its source what is not on the list.
 
 numpy is reached through names on a list only: operations whose branches and addresses depend on shapes, not on values.
 Besides, whatever is secret (by annotation, by name, or because it was computed from something secret) may not decide a

@@ -1,4 +1,4 @@
-"""The kernels' machine code, attacked: harness and kernels come in, what memcheck, lackey and objdump say goes out.
+"""The kernels' machine code, attacked with memcheck, lackey and objdump.
 
 Secrets are marked undefined; memcheck reports every branch and every address that depends on one. lackey records every
 instruction and address: the records of two different tables must be the same. Memcheck is blind to a division, whose

@@ -80,7 +80,7 @@ def kinds(db: Database, tables: list[RandomTable], queries: list[Query]) -> Coun
         found["rows" if isinstance(statement.query, RowQuery) else "aggregates"] += 1
         if isinstance(statement.query, AggregateQuery):
             found["direct"] += statement.query.direct is not None
-            found["grouped"] += bool(statement.query.group_columns)
+            found["grouped"] += bool(statement.query.aggregates.group_by)
         else:
             found["joined"] += len(statement.query.fetches) > 1
         found["with rows"] += rows > 0

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from enclave_visitors import ADA, BOB, Clinic, clinic, text_of
 
-from scumble.enclave import queries as execute
+from scumble.enclave import queries
 from scumble.enclave.queries import Batch
 from scumble.errors import InvalidParameter, NotFound, ScumbleError
 from scumble.owner.database import Database
@@ -62,7 +62,7 @@ def test_an_error_that_a_row_causes_changes_nothing_that_the_provider_sees(
         if any(np.any(column.words == CURSED) for column in self._columns.values() if column.words.ndim == 1):
             raise ValueError(f"the value {CURSED}")
 
-    monkeypatch.setattr(execute, "BATCH_BYTES", 128)  # a page at a time: there is much left to read after the second
+    monkeypatch.setattr(queries, "BATCH_BYTES", 128)  # a page at a time: there is much left to read after the second
     assert _transcript(tmp_path / "calm", CALM)
     monkeypatch.setattr(Batch, "match", cursed)
     one, other = _transcript(tmp_path / "one", CALM), _transcript(tmp_path / "other", CURSED)
@@ -71,7 +71,7 @@ def test_an_error_that_a_row_causes_changes_nothing_that_the_provider_sees(
 
 
 def test_the_test_above_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An enclave that stops reading at the error, or whose refusal has a length of its own, is told apart."""
+    """An enclave that stops reading at the error, or whose refusal has a length of its own, is noticed."""
     match = Batch.match
 
     def cursed(self: Batch, bounds: Any) -> None:
@@ -79,7 +79,7 @@ def test_the_test_above_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         if any(np.any(column.words == CURSED) for column in self._columns.values() if column.words.ndim == 1):
             raise ValueError
 
-    monkeypatch.setattr(execute, "BATCH_BYTES", 128)
+    monkeypatch.setattr(queries, "BATCH_BYTES", 128)
     monkeypatch.setattr(Batch, "match", cursed)
     monkeypatch.setattr("scumble.enclave.work.refusal", lambda error, _: refusal(error))
     assert _transcript(tmp_path / "one", CALM) != _transcript(tmp_path / "other", CURSED)

@@ -4,7 +4,7 @@ The indexes are exact within their slack: what is tested here is the planner, no
 """
 
 import datetime
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 from scumble.index.curve import MonotoneCurve
 from scumble.index.model import IndexModel
 from scumble.index.segments import fit_segments
-from scumble.sql import TableAccess
+from scumble.sql import AggregateQuery, Bound, TableAccess
 from scumble.types import Column, ColumnType, Domain, Kind, Schema, parse_domain
 from scumble.types.scalars import words_of
 from scumble.wire.catalog import Catalog, Run, Table
@@ -83,6 +83,10 @@ def load(
     return Loaded(Table(f"id-{name}", name, schema, tuple(runs)), rows, orders)
 
 
+def renamed(loaded: Loaded, name: str) -> Loaded:
+    return replace(loaded, table=replace(loaded.table, id=f"id-{name}", name=name))
+
+
 def catalog_of(*loaded: Loaded) -> Catalog:
     return Catalog("db", 1, "", tuple(each.table for each in loaded))
 
@@ -131,6 +135,35 @@ def fetched(access: TableAccess, loaded: Loaded) -> list[int]:
                 if number is not None and matches(predicate, loaded.table.schema, loaded.rows[number], bounds):
                     found.append(number)
     return found
+
+
+def keep(
+    connection: duckdb.DuckDBPyConnection, loaded: Loaded, name: str, numbers: list[int], columns: tuple[int, ...]
+) -> None:
+    """Make a table of these rows and columns of another one, and nothing else."""
+    schema = loaded.table.schema
+    names = ", ".join(f'"{schema.columns[place].name}"' for place in columns)
+    wanted = ", ".join(map(str, numbers)) or "-1"
+    source = f"SELECT {names} FROM main.{loaded.table.name} WHERE rowid IN ({wanted})"  # noqa: S608
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {source}")
+
+
+def finished(
+    connection: duckdb.DuckDBPyConnection, bound: Bound, tables: dict[str, Loaded]
+) -> duckdb.DuckDBPyConnection:
+    """Run the final SQL over what the enclave would find, and over nothing else; DuckDB aggregates in its place."""
+    query = bound.query
+    found = [fetched(access, tables[table.name]) for table, access in zip(query.tables, bound.accesses, strict=True)]
+    assert all(len(set(numbers)) == len(numbers) for numbers in found)
+    if isinstance(query, AggregateQuery):
+        loaded = tables[query.table.name]
+        keep(connection, loaded, query.table.name, found[0], tuple(range(len(query.table.schema))))
+        connection.execute(f"CREATE OR REPLACE TABLE __groups AS {query.groups_sql}")
+        connection.execute(f"DROP TABLE temp.{query.table.name}")
+    else:
+        for fetch, numbers in zip(query.fetches, found, strict=True):
+            keep(connection, tables[fetch.table.name], fetch.name, numbers, fetch.columns)
+    return connection.execute(query.final_sql)
 
 
 def duck(*loaded: Loaded) -> duckdb.DuckDBPyConnection:

@@ -6,18 +6,16 @@
 from pathlib import Path
 
 import pytest
-from sql_tables import catalog_of, evaluate, small_table
+from sql_tables import catalog_of, evaluate, renamed, small_table
 
 from scumble.sql import AggregateQuery, Bound, prepare
 from scumble.types import Schema
 from scumble.types.scalars import full_interval, value_of
-from scumble.wire.catalog import Table
 from scumble.wire.plan import And, Compare, Constant, In, Or, Predicate
 
 FOLDER = Path(__file__).parent
 T = small_table()
-U = Table("id-u", "u", T.table.schema, small_table(60, indexes={}).table.runs)
-CATALOG = type(catalog_of(T))("db", 1, "", (T.table, U))
+CATALOG = catalog_of(T, renamed(small_table(60, indexes={}), "u"))
 
 
 def pairs(path: Path) -> list[tuple[str, str]]:

@@ -281,7 +281,7 @@ def _output_columns(output: Aggregates | RowColumns, schema: Schema) -> list[int
         return list(output.columns)
     read = list(output.group_by)
     for aggregate in output.aggregates:
-        only_counted = aggregate.function == "count"
+        only_counted = aggregate.parts(schema) == (COUNT,)
         read += [place for place in sorted(aggregate.columns) if not only_counted or schema.columns[place].nullable]
     return read
 

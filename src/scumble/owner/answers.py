@@ -130,7 +130,7 @@ def matching_rows(answer: memoryview, schema: Schema, columns: Sequence[int]) ->
     kinds = [schema.columns[place] for place in columns]
     raw = np.frombuffer(answer, np.uint8)
     rows = len(raw) // (1 + sum(column.page_row_bytes for column in kinds))
-    matched = _places(raw[:rows])
+    matched = _numbers(raw[:rows])
     arrays, at = [], rows
     for column in kinds:
         width, words = column.type.width_bytes, column.type.words
@@ -145,12 +145,12 @@ def matching_rows(answer: memoryview, schema: Schema, columns: Sequence[int]) ->
     return pa.table(arrays, names=[column.name for column in kinds])
 
 
-def _places(mask: NDArray[np.uint8]) -> slice | NDArray[np.intp]:
-    """Where the mask is set: as a slice if that is one piece, as in a range of the index, since it is copied faster."""
-    places = np.flatnonzero(mask)
-    if len(places) and places[-1] - places[0] + 1 == len(places):
-        return slice(int(places[0]), int(places[-1]) + 1)
-    return places
+def _numbers(mask: NDArray[np.uint8]) -> slice | NDArray[np.intp]:
+    """The rows where the mask is set: a slice, which copies faster, if they are one piece, as in an index range."""
+    numbers = np.flatnonzero(mask)
+    if len(numbers) and numbers[-1] - numbers[0] + 1 == len(numbers):
+        return slice(int(numbers[0]), int(numbers[-1]) + 1)
+    return numbers
 
 
 class GroupReader:

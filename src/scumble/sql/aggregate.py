@@ -54,8 +54,8 @@ class Output:
 class AggregateQuery:
     """Aggregates over one table, all in the enclave.
 
-    The states become rows of a table GROUPS: the group columns under their own names (`group_columns`), then the
-    `outputs`. A group without a row is left out, unless there are no group columns at all. `final_sql` then reads
+    The states become rows of a table GROUPS: the group columns under their own names, then the `outputs`. A
+    group without a row is left out, unless there are no group columns at all. `final_sql` then reads
     GROUPS. DESCRIBE of `groups_sql` over empty tables gives the types of GROUPS' columns, and DESCRIBE of the
     statement's own SQL the names and types of the answer. If `direct` is there, the answer is one row of these outputs,
     and DuckDB is not needed.
@@ -63,7 +63,6 @@ class AggregateQuery:
 
     table: Table
     aggregates: Aggregates
-    group_columns: tuple[str, ...]
     outputs: tuple[Output, ...]
     predicate: Predicate
     bounds: Bounds
@@ -115,7 +114,6 @@ def _planned(parsed: Parsed, scopes: list[Scope], constants: Constants) -> Aggre
     return AggregateQuery(
         table=occurrence.table,
         aggregates=aggregates,
-        group_columns=names,
         outputs=tuple(calls.outputs),
         predicate=predicate,
         bounds=bounds,

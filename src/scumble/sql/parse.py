@@ -1,4 +1,4 @@
-"""Parsing: one SELECT statement of text becomes a tree, with the places of its tokens and parameters in the text.
+"""Parsing: the text of one SELECT statement becomes a tree that knows where in the text its parts stand.
 
 The dialect is DuckDB's. Anything but a query is refused here, and so is what would read files, the system or chance,
 and what the order of rows decides: an answer depends on the tables, the query's text and, if it asks for it, the clock.
@@ -59,9 +59,9 @@ KEYWORDS = {
 OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
 
-# --- places in the text ------------------------------------------------------------------------------
+# --- spans of the text -------------------------------------------------------------------------------
 
-E = TypeVar("E", bound=QueryError)
+Error = TypeVar("Error", bound=QueryError)
 
 
 @dataclass(frozen=True)
@@ -94,17 +94,17 @@ def unsupported(text: str, message: str, at: "Span | exp.Expr | None", *, hint: 
     return _error(UnsupportedQuery, text, message, at, hint)
 
 
-def _error(kind: type[E], text: str, message: str, at: "Span | exp.Expr | None", hint: str | None) -> E:
+def _error(kind: type[Error], text: str, message: str, at: "Span | exp.Expr | None", hint: str | None) -> Error:
     span = _span_of(at) if isinstance(at, exp.Expr) else at
     return kind(message + _underlined(text, span), hint=hint)
 
 
 def _span_of(node: exp.Expr) -> Span | None:
     """From the first to the last character that the parser remembers for a node and what is below it."""
-    places = [part.meta for part in node.walk() if part._meta and "start" in part.meta]
-    if not places:
+    known = [part.meta for part in node.walk() if part._meta and "start" in part.meta]
+    if not known:
         return None if node.parent is None else _span_of(node.parent)
-    return Span(min(place["start"] for place in places), max(place["end"] for place in places) + 1)
+    return Span(min(meta["start"] for meta in known), max(meta["end"] for meta in known) + 1)
 
 
 def edited(text: str, edits: Iterable[tuple[Span, str]]) -> str:
@@ -155,8 +155,8 @@ class Parsed:
 
     @cached_property
     def token_at(self) -> dict[int, int]:
-        """The token that begins at a character."""
-        return {token.start: place for place, token in enumerate(self.tokens)}
+        """The number of the token that begins at a character."""
+        return {token.start: number for number, token in enumerate(self.tokens)}
 
     @cached_property
     def parameter_edits(self) -> list[tuple[Span, str]]:
@@ -171,25 +171,25 @@ class Parsed:
     def call_span(self, node: exp.Func) -> Span | None:
         """Where a function call stands, from its name to its closing parenthesis."""
         inner = _span_of(node)
-        if inner is None or (place := self.token_at.get(inner.start)) is None:
+        if inner is None or (number := self.token_at.get(inner.start)) is None:
             return None
         # The parser remembers the names of most functions; of others only what is between the parentheses.
         known = bool(node._meta) and "start" in node.meta
-        for start in [place] if known else range(place - 1, -1, -1):
+        for start in [number] if known else range(number - 1, -1, -1):
             if known or self.tokens[start].text.lower() == node.sql_name().lower():
                 span = self._parenthesised(start)
                 if span is not None and span.stop >= inner.stop:
                     return span
         return None
 
-    def _parenthesised(self, place: int) -> Span | None:
+    def _parenthesised(self, number: int) -> Span | None:
         """From a token to the end of the parentheses that follow it."""
         depth = 0
-        for token in self.tokens[place + 1 :]:
+        for token in self.tokens[number + 1 :]:
             depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
             if depth == 0:
                 whole = token.token_type is TokenType.R_PAREN
-                return Span(self.tokens[place].start, token.end + 1) if whole else None
+                return Span(self.tokens[number].start, token.end + 1) if whole else None
         return None
 
     def clause_spans(self) -> dict[str, Span]:
@@ -227,9 +227,9 @@ def parse(text: str) -> Parsed:
         tokens.pop()
     if not tokens:
         raise BadQuery("there is no query", hint="write a SELECT statement")
-    for place, token in enumerate(tokens):
+    for number, token in enumerate(tokens):
         if token.token_type is TokenType.SEMICOLON:
-            rest = Span(tokens[place + 1].start, tokens[-1].end + 1)
+            rest = Span(tokens[number + 1].start, tokens[-1].end + 1)
             raise unsupported(text, "there is more than one statement", rest, hint="send one at a time")
     named, parameters = _named_parameters(text, tokens)
     tree = _tree(text, named)

@@ -38,101 +38,6 @@ class Leaf:
 Draft: TypeAlias = Tree[Leaf]
 
 
-def lay_out(draft: Draft) -> tuple[Predicate, Bounds]:
-    """The predicate that the enclave gets, its tests with offsets into the bounds, and these bounds."""
-    entries: list[Entry] = []
-    offset = 0
-
-    def placed(part: Draft) -> Predicate:
-        nonlocal offset
-        match part:
-            case Leaf(column, entry, negated, null_matches):
-                entries.append(entry := known(entry))
-                test = In(column, offset, entry.count, negated, null_matches)
-                offset += 2 * entry.count * entry.type.words
-                return test
-            case And(parts):
-                return And(tuple(map(placed, parts)))
-            case Or(parts):
-                return Or(tuple(map(placed, parts)))
-        return part
-
-    return placed(draft), Bounds(tuple(entries))
-
-
-def any_of(parts: Iterable[Draft | None]) -> Draft | None:
-    """Any of them; None if one of them is not known."""
-    flat: list[Draft] = []
-    for part in parts:
-        if part is None:
-            return None
-        flat += part.parts if isinstance(part, Or) else [part]
-    if Constant(True) in flat:
-        return Constant(True)
-    flat = list(dict.fromkeys(part for part in flat if part != Constant(False)))
-    return flat[0] if len(flat) == 1 else Or(tuple(flat)) if flat else Constant(False)
-
-
-def all_of(parts: Iterable[Draft]) -> Draft:
-    """All of them, with ranges on the same column made one."""
-    flat: list[Draft] = []
-    for part in parts:
-        flat += part.parts if isinstance(part, And) else [part]
-    if Constant(False) in flat:
-        return Constant(False)
-    kept: list[Draft] = []
-    places: dict[int, int] = {}
-    for part in dict.fromkeys(part for part in flat if part != Constant(True)):
-        if isinstance(part, Leaf) and isinstance(part.entry, Range) and not part.negated and not part.entry.between:
-            if part.column in places:
-                before = kept[places[part.column]]
-                assert isinstance(before, Leaf)  # noqa: S101 - places holds ranges only
-                assert isinstance(before.entry, Range)  # noqa: S101
-                both = before.entry.comparisons + part.entry.comparisons
-                kept[places[part.column]] = replace(before, entry=replace(before.entry, comparisons=both))
-                continue
-            places[part.column] = len(kept)
-        kept.append(part)
-    return kept[0] if len(kept) == 1 else And(tuple(kept)) if kept else Constant(True)
-
-
-def matches_nulls(draft: Draft) -> bool:
-    """Whether a row in which every column is null matches."""
-    match draft:
-        case Leaf(null_matches=null_matches):
-            return null_matches
-        case Constant(value):
-            return value
-        case And(parts):
-            return all(map(matches_nulls, parts))
-        case Or(parts):
-            return any(map(matches_nulls, parts))
-    return False
-
-
-def on_column(draft: Draft, column: int) -> Draft:
-    """The same question about another column; the draft reads one column alone."""
-    match draft:
-        case Leaf():
-            return replace(draft, column=column)
-        case And(parts):
-            return And(tuple(on_column(part, column) for part in parts))
-        case Or(parts):
-            return Or(tuple(on_column(part, column) for part in parts))
-    return draft
-
-
-def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The parts of a conjunction, nested ones too."""
-    while isinstance(node, exp.Paren):
-        node = node.this
-    if isinstance(node, exp.And):
-        for part in node.flatten():
-            yield from conjuncts(part)
-    else:
-        yield node
-
-
 def _matching_intervals(
     type_: ColumnType, node: exp.Expr, pattern: object, escape: str | None
 ) -> tuple[Interval, ...] | None:
@@ -389,3 +294,101 @@ def _comparable(left: ColumnType, right: ColumnType) -> bool:
 def _whole(parts: Iterable[Draft | None]) -> Draft | None:
     known = list(parts)
     return None if any(part is None for part in known) else all_of(part for part in known if part)
+
+
+def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
+    """The parts of a conjunction, nested ones too."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.And):
+        for part in node.flatten():
+            yield from conjuncts(part)
+    else:
+        yield node
+
+
+# --- trees of tests ----------------------------------------------------------------------------------
+
+
+def any_of(parts: Iterable[Draft | None]) -> Draft | None:
+    """True where any of them is; None if one of them could not be translated."""
+    flat: list[Draft] = []
+    for part in parts:
+        if part is None:
+            return None
+        flat += part.parts if isinstance(part, Or) else [part]
+    if Constant(True) in flat:
+        return Constant(True)
+    flat = list(dict.fromkeys(part for part in flat if part != Constant(False)))
+    return flat[0] if len(flat) == 1 else Or(tuple(flat)) if flat else Constant(False)
+
+
+def all_of(parts: Iterable[Draft]) -> Draft:
+    """True where all of them are; ranges on the same column are made one."""
+    flat: list[Draft] = []
+    for part in parts:
+        flat += part.parts if isinstance(part, And) else [part]
+    if Constant(False) in flat:
+        return Constant(False)
+    kept: list[Draft] = []
+    ranges: dict[int, int] = {}  # by column, where its range stands
+    for part in dict.fromkeys(part for part in flat if part != Constant(True)):
+        if isinstance(part, Leaf) and isinstance(part.entry, Range) and not part.negated and not part.entry.between:
+            if part.column in ranges:
+                before = kept[ranges[part.column]]
+                assert isinstance(before, Leaf)  # noqa: S101 - the only tests in it
+                assert isinstance(before.entry, Range)  # noqa: S101
+                both = before.entry.comparisons + part.entry.comparisons
+                kept[ranges[part.column]] = replace(before, entry=replace(before.entry, comparisons=both))
+                continue
+            ranges[part.column] = len(kept)
+        kept.append(part)
+    return kept[0] if len(kept) == 1 else And(tuple(kept)) if kept else Constant(True)
+
+
+def matches_nulls(draft: Draft) -> bool:
+    """Whether a row in which every column is null matches."""
+    match draft:
+        case Leaf(null_matches=null_matches):
+            return null_matches
+        case Constant(value):
+            return value
+        case And(parts):
+            return all(map(matches_nulls, parts))
+        case Or(parts):
+            return any(map(matches_nulls, parts))
+    return False
+
+
+def on_column(draft: Draft, column: int) -> Draft:
+    """The same question about another column; the draft reads one column alone."""
+    match draft:
+        case Leaf():
+            return replace(draft, column=column)
+        case And(parts):
+            return And(tuple(on_column(part, column) for part in parts))
+        case Or(parts):
+            return Or(tuple(on_column(part, column) for part in parts))
+    return draft
+
+
+def lay_out(draft: Draft) -> tuple[Predicate, Bounds]:
+    """The predicate that the enclave gets, its tests with offsets into the bounds, and these bounds."""
+    entries: list[Entry] = []
+    offset = 0
+
+    def placed(part: Draft) -> Predicate:
+        nonlocal offset
+        match part:
+            case Leaf(column, entry, negated, null_matches):
+                entries.append(entry := known(entry))
+                test = In(column, offset, entry.count, negated, null_matches)
+                offset += 2 * entry.count * entry.type.words
+                return test
+            case And(parts):
+                return And(tuple(map(placed, parts)))
+            case Or(parts):
+                return Or(tuple(map(placed, parts)))
+        return part
+
+    return placed(draft), Bounds(tuple(entries))

@@ -113,7 +113,7 @@ def _fetch(name: str, occurrence: Occurrence, columns: tuple[int, ...], pushed: 
 
 @dataclass(eq=False)
 class _Pushed:
-    """What is pushed to one occurrence, and the conditions about it alone that DuckDB has to test by itself."""
+    """What is pushed to one occurrence, and the conditions about it alone that are left to DuckDB."""
 
     parts: list[Draft] = field(default_factory=list)
     conditions: list[str] = field(default_factory=list)

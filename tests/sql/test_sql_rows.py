@@ -1,16 +1,13 @@
-# ruff: noqa: S608 - SQL is what is tested here
 """Queries of every sort that DuckDB finishes: over the fetched rows and columns it answers as over the whole tables."""
 
 import duckdb
 import pytest
-from sql_tables import catalog_of, duck, evaluate, fetched, small_table
+from sql_tables import catalog_of, duck, evaluate, finished, renamed, small_table
 
-from scumble.sql import AggregateQuery, prepare
-from scumble.wire.catalog import Table
+from scumble.sql import RowQuery, prepare
 
 T = small_table()
-U_TABLE = Table("id-u", "u", T.table.schema, T.table.runs)
-U = type(T)(U_TABLE, T.rows, T.runs)
+U = renamed(T, "u")
 CATALOG = catalog_of(T, U)
 
 QUERIES = [
@@ -110,20 +107,7 @@ def test_the_same_answer(connection: duckdb.DuckDBPyConnection, sql: str) -> Non
     expected = connection.execute(sql)
     names, rows = [field[0] for field in expected.description or []], expected.fetchall()
     bound = prepare(sql, CATALOG, evaluate).bind()
-    query = bound.query
-    with connection.cursor() as local:
-        if isinstance(query, AggregateQuery):
-            wanted = ", ".join(map(str, fetched(bound.accesses[0], T))) or "-1"
-            local.execute(f"CREATE OR REPLACE TEMP TABLE t AS SELECT * FROM main.t WHERE id IN ({wanted})")
-            local.execute(f"CREATE OR REPLACE TEMP TABLE __groups AS {query.groups_sql}")
-            assert local.execute(query.final_sql).fetchall() == rows
-            return
-        for fetch, access in zip(query.fetches, bound.accesses, strict=True):
-            columns = ", ".join(f'"{fetch.table.schema.columns[place].name}"' for place in fetch.columns)
-            wanted = ", ".join(map(str, fetched(access, T))) or "-1"
-            local.execute(
-                f"CREATE TEMP TABLE {fetch.name} AS SELECT {columns} FROM {fetch.table.name} WHERE id IN ({wanted})"
-            )
-        result = local.execute(query.final_sql)
+    result = finished(connection, bound, {"t": T, "u": U})
+    if isinstance(bound.query, RowQuery):  # the names of others are given back by the owner
         assert [field[0] for field in result.description or []] == names
-        assert result.fetchall() == rows
+    assert result.fetchall() == rows
