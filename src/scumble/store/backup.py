@@ -28,8 +28,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from scumble.durable import Draft, sync_folder
 from scumble.errors import Corrupt, Exists, FileError, InvalidParameter, NewerVersion, NotFound, Tampered
-from scumble.store.disk import is_there, open_to_read, read_whole, reading, remove, sync_folder
+from scumble.store.disk import is_there, open_to_read, read_whole, reading
 from scumble.store.files import FileStore
 from scumble.store.manifests import MOST_BYTES as MOST_MANIFEST_BYTES
 from scumble.store.manifests import ManifestFiles
@@ -71,22 +72,13 @@ def backup_to(path: Path, folder: Path, progress: Progress = _silent) -> Report:
     """Write a backup to a file: all of it, durably, or nothing. Exists if there is one."""
     if os.path.lexists(path):
         raise Exists(f"{path} exists already", hint="name another file: a backup never replaces one")
-    draft = None
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
-        draft = Path(name)
-        with os.fdopen(handle, "wb") as sink:
-            report = backup(sink, folder, progress)
-            sink.flush()
-            os.fsync(sink.fileno())
-        draft.rename(path)
-        draft = None
-        sync_folder(path.parent)
+        with Draft(path, 0o600) as draft:
+            with draft.stream() as sink:
+                report = backup(sink, folder, progress)
+            draft.replace()
     except OSError as error:
         raise _unwritable(str(path), error) from error
-    finally:
-        if draft is not None:
-            remove(draft)
     return report
 
 

@@ -7,26 +7,23 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+from scumble import durable
 from scumble.errors import Busy, FileError, Tampered
 
 __all__ = [
-    "TEMPORARY",
     "is_there",
     "locked",
     "open_to_read",
     "read_whole",
     "reading",
-    "remove",
     "replace",
-    "sync_folder",
     "writing",
 ]
 
 
-TEMPORARY = ".tmp"
 _WRONG_KIND = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV}
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in the place of a file must not make us wait
 
@@ -86,38 +83,9 @@ def read_whole(path: Path, name: str, most_bytes: int) -> bytes:
 
 
 def replace(path: Path, name: str, content: bytes) -> None:
-    """Put `content` in the place of a file, all of it or nothing, and durably."""
-    draft = path.with_name(path.name + TEMPORARY)
+    """Put `content` in the place of the file `name`, durably, and all of it or nothing."""
     with writing(name):
-        try:
-            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-            try:
-                rest = memoryview(content)
-                while rest:
-                    rest = rest[os.write(handle, rest) :]
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-            draft.replace(path)
-        except BaseException:
-            remove(draft)
-            raise
-        sync_folder(path.parent)
-
-
-def remove(path: Path) -> None:
-    """Delete a file, as far as that is possible: what stays is in nobody's way."""
-    with suppress(OSError):
-        path.unlink()
-
-
-def sync_folder(folder: Path) -> None:
-    """Make durable which files a folder has."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        durable.replace(path, content)
 
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.001, 0.05

@@ -21,8 +21,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
+from scumble.durable import clear_drafts, remove, sync_folder
 from scumble.errors import Busy, Exists, InvalidParameter, NewerVersion, NotFound, ScumbleError, Stale, Tampered
-from scumble.store.disk import TEMPORARY, is_there, locked, read_whole, reading, remove, replace, sync_folder, writing
+from scumble.store.disk import is_there, locked, read_whole, reading, replace, writing
 from scumble.store.manifests import ManifestFiles
 from scumble.store.runs import RunFiles, Shape, is_name, stated_shapes
 from scumble.wire.storage import RunShape
@@ -184,11 +185,10 @@ class FileStore:
         for run in orphans - self._manifests.named_earlier(orphans):
             self._runs.delete(run)
         self._manifests.withdraw(version + 1)
-        for path in (self.folder / "HEAD", self.folder / "database.json"):
-            remove(path.with_name(path.name + TEMPORARY))
         with reading("folder"):
-            for folder in (self._manifests.folder, self._runs.folder):
-                for path in folder.glob("*" + TEMPORARY):
+            for folder in (self.folder, self._manifests.folder, self._runs.folder):
+                clear_drafts(folder)
+                for path in folder.glob("*.tmp"):  # the drafts of release 0.1
                     remove(path)
         self._clear_scratch()
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 
+from scumble.durable import remove
 from scumble.errors import NotFound, Tampered
-from scumble.store.disk import is_there, read_whole, reading, remove, replace
+from scumble.store.disk import is_there, read_whole, reading, replace
 from scumble.store.runs import Shape, stated_shapes
 
 __all__ = ["ManifestFiles"]

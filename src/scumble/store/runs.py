@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from scumble.durable import remove
 from scumble.errors import Exists, InvalidParameter, ScumbleError, Tampered
-from scumble.store.disk import open_to_read, reading, remove, replace, writing
+from scumble.store.disk import open_to_read, reading, replace, writing
 from scumble.types import Schema
 from scumble.types.column import MAX_DECIMAL_DIGITS
 from scumble.wire.catalog import TAG_BYTES, Table
