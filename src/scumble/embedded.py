@@ -19,13 +19,14 @@ from scumble.owner.identity import open_any
 from scumble.owner.key_file import Passphrase
 from scumble.privacy.amounts import Exact
 from scumble.provider.front import Provider
-from scumble.store.files import FileStore
+from scumble.store import create_store, is_store, open_store
+from scumble.store.protocol import Location
 
 __all__ = ["connect", "create", "open"]
 
 
 def create(
-    folder: str | PathLike[str],
+    folder: Location,
     *,
     key: str | PathLike[str] | None = None,
     passphrase: Passphrase = None,
@@ -39,20 +40,20 @@ def create(
     """
     home, keys = _places(folder, key)
     begun = key_file.was_begun(keys)  # then the making of a database that was cut short goes on
-    there = (home / "database.json").exists()
-    if there and not (begun and FileStore(home).is_empty()):
+    there = is_store(folder)
+    if there and not (begun and open_store(folder).is_empty()):
         raise Exists(f"there is a database in {home} already", hint="open it, or name another folder")
     if home.resolve() in keys.resolve().parents:
         raise InvalidParameter("the key file must not lie in the database's folder", hint="the provider keeps that")
     owner_key = begin_key(keys, passphrase, limit, delta_limit)
-    store = FileStore(home) if there else FileStore.create(home, owner_key.database)
+    store = open_store(folder) if there else create_store(folder, owner_key.database)
     if store.database != owner_key.database:
         raise Exists(f"there is a database in {home} already", hint="open it, or name another folder")
     return Database.begin(Provider(store, TrustedEnclave), owner_key, keys)
 
 
 def open(  # noqa: A001  as in scumble.open(path)
-    folder: str | PathLike[str],
+    folder: Location,
     *,
     key: str | PathLike[str] | None = None,
     passphrase: Passphrase = None,
@@ -64,8 +65,8 @@ def open(  # noqa: A001  as in scumble.open(path)
     After a restore of the folder from a backup, `accept_restored` takes the version that is there for the newest from
     now on, although a later one was seen. A provider who puts back an old version looks just the same: be sure who did.
     """
-    home, keys = _places(folder, key)
-    store = FileStore(home)
+    _, keys = _places(folder, key)
+    store = open_store(folder)
     try:
         opener = open_any(keys, store.database, passphrase)
     except BaseException:
@@ -78,13 +79,11 @@ def open(  # noqa: A001  as in scumble.open(path)
     return database
 
 
-def connect(
-    folder: str | PathLike[str], *, key: str | PathLike[str] | None = None, passphrase: Passphrase = None
-) -> Connection:
+def connect(folder: Location, *, key: str | PathLike[str] | None = None, passphrase: Passphrase = None) -> Connection:
     """Open a database as a PEP 249 connection, for pandas.read_sql and the like."""
     return Connection(open(folder, key=key, passphrase=passphrase))
 
 
-def _places(folder: str | PathLike[str], key: str | PathLike[str] | None) -> tuple[Path, Path]:
+def _places(folder: Location, key: str | PathLike[str] | None) -> tuple[Path, Path]:
     home = Path(folder)
     return home, key_file.key_path(home, None if key is None else Path(key))

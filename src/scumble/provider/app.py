@@ -104,14 +104,14 @@ class Front:
     async def describe(self, request: Request) -> Response:
         """A database's id: a client that has a key compares it with the key's."""
         hosted = await self._hosted(request)
-        return Response(headers={DATABASE: hosted.store.database, STAMP: hosted.stamp()})
+        return Response(headers={DATABASE: hosted.store.database, STAMP: hosted.store.stamp()})
 
     async def greet(self, request: Request) -> Response:
         """Open a session."""
         self._admit(request, self._greetings)
         hosted, body = await self._hosted(request), await self._body(request)
         session, answer = await self._in_thread(hosted.provider.greet, body)
-        return _opaque(answer, {SESSION: str(session), STAMP: hosted.stamp()})
+        return _opaque(answer, {SESSION: str(session), STAMP: hosted.store.stamp()})
 
     async def request(self, request: Request) -> Response:
         """Pass on a sealed request, and the sealed answer."""
@@ -132,7 +132,7 @@ class Front:
         if not await self._in_thread(_may_hold, hosted, session):
             raise NotFound("this session may not write", hint="ask the owner for a grant")
         await self._in_thread(hosted.leases.take, session, busy_seconds)
-        return Response(status_code=204, headers={STAMP: hosted.stamp()})
+        return Response(status_code=204, headers={STAMP: hosted.store.stamp()})
 
     async def let_go(self, request: Request) -> Response:
         """Let others write."""
@@ -298,7 +298,7 @@ def _framed(request: Request, most: int) -> None:
 
 def _answered(hosted: Hosted, session: int, body: bytes) -> tuple[bytes, str]:
     """An answer, and the stamp with it: a file is looked at, which the event loop should not wait for."""
-    return hosted.provider.request(session, body), hosted.stamp()
+    return hosted.provider.request(session, body), hosted.store.stamp()
 
 
 def _may_hold(hosted: Hosted, session: int) -> bool:

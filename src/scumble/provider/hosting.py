@@ -20,9 +20,9 @@ from scumble.provider.fleet import Fleet
 from scumble.provider.front import Provider
 from scumble.provider.leases import Leases
 from scumble.provider.routing import Read, Routing
+from scumble.store import create_store, is_store, open_store
 from scumble.store.disk import read_whole, replace
-from scumble.store.files import FileStore
-from scumble.store.runs import is_name
+from scumble.store.layout import check_name
 from scumble.wire.storage import Storage
 
 __all__ = ["DEFAULT_TENANT", "Hosted", "Hosting", "add_tenant"]
@@ -39,7 +39,7 @@ class Hosted:
     """One open database: its store, the way to the enclaves, and who may write to it."""
 
     def __init__(self, folder: Path, fleet: Fleet, read: Read) -> None:
-        self.store = FileStore(folder)
+        self.store = open_store(folder)
         self.leases = Leases(self.store)
         self._fleet, self._read = fleet, read
         self.provider = Provider(self.store, self._route)
@@ -47,10 +47,6 @@ class Hosted:
     def _route(self, storage: Storage) -> Routing:
         self.routing = Routing(self._fleet, storage, self.leases, self._read)
         return self.routing
-
-    def stamp(self) -> str:
-        """Something that changes with every commit, as text."""
-        return "-".join(map(str, self.store.stamp()))
 
     def close(self) -> None:
         """Let go of its files."""
@@ -74,7 +70,7 @@ class Hosting:
         folder = self._place(tenant, name)
         with self._turn:
             if (tenant, name) not in self._hosted:
-                if not (folder / "database.json").is_file():
+                if not is_store(folder):
                     raise NotFound("there is no such database", hint="make it with `scumble init scumble://...`")
                 self._hosted[tenant, name] = Hosted(folder, self._fleet, self._read)
             return self._hosted[tenant, name]
@@ -84,18 +80,17 @@ class Hosting:
         folder = self._place(tenant, name)
         if not self._open_to_all and not _is_token(self._folder, tenant, token):
             raise NotFound("no tenant of this name has this token", hint="ask the provider: `scumble tenant DIR NAME`")
-        if not is_name(database):  # before anything is made, or compared
-            raise InvalidParameter("this is no id of a database", hint="it is a hexadecimal number")
+        check_name(database, "a database")  # before anything is made, or compared
         with self._turn:
-            if (folder / "database.json").exists():
-                store = FileStore(folder)
+            if is_store(folder):
+                store = open_store(folder)
                 begun = store.is_empty() and hmac.compare_digest(store.database, database)
                 store.close()
                 if not begun:
                     raise Exists("there is a database of this name already", hint="open it, or choose another name")
             else:
                 folder.parent.mkdir(exist_ok=True)
-                FileStore.create(folder, database).close()
+                create_store(folder, database).close()
         return self.get(tenant, name)
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from scumble.errors import Busy
-from scumble.store.files import FileStore
+from scumble.store.protocol import Store
 
 __all__ = ["LEASE_SECONDS", "Leases"]
 
@@ -20,7 +20,7 @@ STEP_SECONDS = 0.05
 class Leases:
     """Who may write to one store. At most one session may, and only while it shows itself."""
 
-    def __init__(self, store: FileStore, lease_seconds: float = LEASE_SECONDS) -> None:
+    def __init__(self, store: Store, lease_seconds: float = LEASE_SECONDS) -> None:
         self._store, self._lease_seconds = store, lease_seconds
         self._turn = threading.Lock()
         self._holder: int | None = None
