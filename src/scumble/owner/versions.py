@@ -182,7 +182,7 @@ class Versions:
                 else:
                     self.refresh()
                 result = work()
-                if not self.service.lags or self.catalog is not before or self.service.stamp() == self._stamp:
+                if not self.service.stamp_lags or self.catalog is not before or self.service.stamp() == self._stamp:
                     return result
                 changed = True
             except Stale:

@@ -63,7 +63,7 @@ class Provider:
         return self.store.writer(busy_seconds)
 
     @property
-    def lags(self) -> bool:
+    def stamp_lags(self) -> bool:
         """The stamp is that of now."""
         return False
 
@@ -72,7 +72,7 @@ class Provider:
         return self.store.stamp()
 
     def drop_unreferenced(self, keep: Collection[str] = ()) -> int:
-        """Delete the runs that no table has any more."""
+        """Delete the runs that no table has any more; how many they were."""
         return self.store.drop_unreferenced(keep)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The databases of a provider: a tenant's name and a database's come in, the open store and its transcript go out.
+"""The databases that a service hosts, by tenant and name, and who may create more.
 
     <folder>/tenants.json              who may make databases: names, and hashes of their tokens
     <folder>/<tenant>/<database>/      one database each, as store/files.py lays it out
@@ -36,7 +36,7 @@ _NAME = re.compile("[a-z0-9][a-z0-9_-]{0,63}")
 
 
 class Hosted:
-    """One open database: its store, the way to the enclaves, and who may write to it."""
+    """One open database: its store, its leases, and the routes of its sessions to the enclaves."""
 
     def __init__(self, folder: Path, fleet: Fleet, read: Read) -> None:
         self.store = open_store(folder)
@@ -49,7 +49,7 @@ class Hosted:
         return self.routing
 
     def close(self) -> None:
-        """Let go of its files."""
+        """Write the transcript, and close the store."""
         self.provider.close()
 
 
@@ -95,7 +95,7 @@ class Hosting:
 
     @property
     def opened(self) -> int:
-        """How many are open; it waits for nobody."""
+        """How many are open, without waiting for one that is being opened."""
         return len(self._hosted)
 
     def every(self) -> list[Hosted]:
@@ -104,7 +104,7 @@ class Hosting:
             return list(self._hosted.values())
 
     def close(self) -> None:
-        """Let go of all of them."""
+        """Close all of them."""
         for hosted in self.every():
             hosted.close()
 
