@@ -17,7 +17,7 @@ __all__ = ["Draft", "clear_drafts", "create", "remove", "replace", "sync_folder"
 
 
 def replace(path: Path, content: bytes, mode: int = 0o666) -> None:
-    """Put `content` in the place of whatever file is at `path`, or of none. The umask applies to `mode`."""
+    """Write a file, in the place of the one at `path` if there is one. The umask applies to `mode`."""
     with Draft(path, mode) as draft:
         draft.write(content)
         draft.replace()
@@ -59,7 +59,7 @@ class Draft:
         return os.fdopen(self.handle, "wb", closefd=False)
 
     def replace(self) -> None:
-        """Publish the draft in the place of whatever is there."""
+        """Publish the draft, in the place of the file that is there if there is one."""
         os.fsync(self.handle)
         self.path.replace(self.target)
         sync_folder(self.target.parent)

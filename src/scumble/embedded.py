@@ -1,8 +1,8 @@
-"""The embedded database: owner, provider and enclave as objects in one process, in a folder and a key file beside it.
+"""The embedded database: owner, provider and enclave in one process, with a folder and a key file beside it.
 
-This is the default and needs no set-up. The three have the same narrow interfaces as between machines, and nothing but
-this module knows all of them. An enclave in the owner's own process protects nothing from that process, of course: what
-it shows is exactly what a provider who keeps the folder would see.
+This is the default and needs no set-up. The three talk through the same narrow interfaces as between machines, and
+only this module knows all of them. An enclave in the owner's own process hides nothing from that process; what it shows
+is exactly what a provider that keeps the folder would see.
 """
 
 from contextlib import suppress
@@ -35,8 +35,8 @@ def create(
 ) -> Database:
     """Create an empty database in a new folder, its key file and its ledger beside it, and open it.
 
-    Whoever has the key file, and its passphrase if there is one, can read everything; without it nobody can. `limit`
-    and `delta_limit` are the most epsilon and delta that all indexes together may ever cost.
+    Anyone with the key file, and its passphrase if there is one, can read everything; nobody else can. `limit` and
+    `delta_limit` are the most epsilon and delta that all indexes together may ever cost.
     """
     home, keys = _places(folder, key)
     begun = key_file.was_begun(keys)  # then the making of a database that was cut short goes on
@@ -74,7 +74,7 @@ def open(  # noqa: A001  as in scumble.open(path)
         raise
     database = Database(Provider(store, TrustedEnclave), opener, keys, accept_restored=accept_restored, owner=owner)
     if opener.next_root is not None:
-        with suppress(Busy, FileError):  # a rekey under way is not one that was cut short; and who may not write, reads
+        with suppress(Busy, FileError):  # another process is at it, or the folder is read-only: reading works
             database.settle_key(passphrase)
     return database
 

@@ -85,7 +85,7 @@ class EnclaveProcess:
                 serve(pipe, frame)
         except BaseException:
             self.kill()
-            pipe.close()  # its state is unknown: the next one who gets it must fail at once
+            pipe.close()  # its state is unknown: the next job on it must fail at once
             lanes.put(pipe)
             raise
         lanes.put(pipe)

@@ -54,7 +54,7 @@ THREADS = 64
 LONGEST_BUSY_SECONDS = 60.0
 LONGEST_SESSION_DIGITS = 19
 ANY_VERSION = frozenset(["health", "metrics", "service", "openapi", "unknown", "crowded"])
-"""Answered whatever protocol a client speaks: it may want to find out which one it should."""
+"""Answered to clients of any protocol: they may want to find out which one to speak."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 

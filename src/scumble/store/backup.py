@@ -1,6 +1,6 @@
 """Backups: the newest version of a database as one archive, and back into any store. No key is needed for either.
 
-An archive holds what the provider keeps anyway, and nothing else: whoever holds it sees sealed pages and public names.
+An archive holds sealed pages and public names, which the provider keeps anyway, and nothing else.
 It is a plain tar file of one version, in this order and no other, named like the files of a database folder:
 
     database.json, HEAD, manifests/... (oldest first), then for each run of the head runs/RUN.pages and runs/RUN.tags

@@ -6,7 +6,7 @@
     runs/              <run>.pages: the sealed pages of column 0, then those of column 1, ...
                        <run>.tags: 16 bytes for each page, in the same order
     scratch/           sealed intermediate results of a load
-    lock               held by the one who writes
+    lock               held by the writer
     transcript.log     what the provider saw
 
 Nothing that is committed is ever changed, so a reader needs no lock, and a writer that dies leaves the old version
@@ -155,7 +155,7 @@ class FileStore:
 
     @contextmanager
     def writer(self, busy_seconds: float = 5) -> Iterator[None]:
-        """Be the one who writes, after the leftovers of one that died are cleared; Busy if another does not finish."""
+        """Become the writer, and clear what one that died has left; Busy if another does not finish in time."""
         with locked(self.folder / "lock", busy_seconds, self._turn):
             self._clear_leftovers()
             self._writer = os.getpid()
@@ -278,7 +278,7 @@ class FileStore:
 
 
 class _RestoringFiles:
-    """A `Restoring` in a folder that has no name yet. OSErrors go to the one who gives it a name."""
+    """A `Restoring` in a draft of a folder. `FileStore.restoring` words its OSErrors."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

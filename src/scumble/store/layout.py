@@ -185,7 +185,7 @@ def _is_count(value: object) -> bool:
 
 
 # Manifests of release 0.1 do not state how many bytes a row takes. What follows describes the pages that it wrote: a
-# format that is on disks already, so it never changes, whatever becomes of the column types.
+# format that is on disks already, so it never changes, even if the column types do.
 
 _WIDTHS_0_1 = {"boolean": 1, "date": 4, "time": 8, "timestamp": 8, "float": 8}
 _INTEGER_WIDTHS_0_1 = {

@@ -86,7 +86,7 @@ class MemoryStore:
 
     @contextmanager
     def writer(self, busy_seconds: float = 5) -> Iterator[None]:
-        """Be the one who writes; Busy if another does not finish."""
+        """Become the writer; Busy if another does not finish in time."""
         if not self._turn.acquire(timeout=max(0.0, busy_seconds)):
             raise Busy("another load is writing to the database", hint="try again when it is done; queries can go on")
         self._writer = os.getpid()
@@ -131,12 +131,11 @@ class MemoryStore:
         stated, shapes = stated_shapes(manifest)
         if stated != version:
             raise InvalidParameter("the manifest states another version", hint="commit the version that it states")
-        finished = {run for run in self._new if self._runs[run].tags is not None}
-        for run, shape in shapes.items():
-            if run not in self._head_runs | finished or self._runs[run].shape != shape:
-                raise InvalidParameter(
-                    "the manifest names a run that was not made, or not in this shape", hint="finish every run first"
-                )
+        there = self._head_runs | {run for run in self._new if self._runs[run].tags is not None}
+        if any(run not in there or self._runs[run].shape != shape for run, shape in shapes.items()):
+            raise InvalidParameter(
+                "the manifest names a run that was not made, or not in this shape", hint="finish every run first"
+            )
         self._publish(manifest, shapes)
 
     def write_scratch(self, name: str, sealed: bytes | memoryview) -> None:

@@ -67,7 +67,7 @@ class Store(Storage, Protocol):
     """The database's id."""
 
     def writer(self, busy_seconds: float = 5) -> AbstractContextManager[None]:
-        """Be the one who writes; Busy if another still is after `busy_seconds`.
+        """Become the writer; Busy if another still is after `busy_seconds`.
 
         What a writer that died had not committed is deleted first. What this one has not committed is deleted at the
         end.
@@ -90,7 +90,7 @@ class Store(Storage, Protocol):
         """Where the transcript is kept."""
 
     def close(self) -> None:
-        """Close whatever is open. The database stays."""
+        """Close the files and connections that are open. The database stays."""
 
 
 class Kind(Protocol):

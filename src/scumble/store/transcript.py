@@ -126,7 +126,7 @@ class Transcript:
             weakref.finalize(self, self._write)
 
     def record(self, kind: str, *facts: Fact) -> int:
-        """Take note of an event, as part of this thread's exchange if it has one; its number."""
+        """Note an event, as part of this thread's exchange if there is one; its number."""
         number = self._next()
         record = (number, time.time_ns(), self._exchanging.number, kind, facts)
         self._latest.append(record)
@@ -137,12 +137,12 @@ class Transcript:
         return number
 
     def open_exchange(self, kind: str, *facts: Fact) -> None:
-        """A greeting or request came in: what this thread does next belongs to it."""
+        """A greeting or request arrived: what this thread does next belongs to it."""
         self._exchanging.number = 0
         self._exchanging.number = self.record(kind, *facts)
 
     def close_exchange(self, kind: str, *facts: Fact) -> None:
-        """Its answer goes out."""
+        """The answer was sent: what this thread does next belongs to no exchange."""
         self.record(kind, *facts)
         self._exchanging.number = 0
 
