@@ -16,6 +16,7 @@ from benchmarks.service.running import Running, running
 from scumble.cli.transcript import exchange_lines, public_names
 from scumble.errors import ScumbleError
 from scumble.owner.identity import create_identity
+from scumble.store import open_store
 from scumble.store.transcript import Transcript, exchanges
 
 __all__ = ["over_a_network"]
@@ -104,7 +105,7 @@ def _stranger(service: Running, keys: Path, show: Any) -> bool:
 
 def _transcript(service: Running, say: Any, show: Any) -> None:
     folder = service.folder / "default" / "clinic"
-    events = Transcript.read(folder)
+    events = Transcript.read(open_store(folder).log)
     asked = [one for one in exchanges(events) if any(event.kind == "read" for event in one.inside)]
     if not asked:
         return

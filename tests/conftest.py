@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from fronting import Fronting
+    from fronts import Fronting
 
     from scumble.gateway.config import Source
     from scumble.gateway.server import Gateway
@@ -39,7 +39,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Serving]":
 @pytest.fixture(scope="module")
 def impatient_front(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Fronting]":
     """A provider's front that waits for nobody."""
-    from fronting import impatient
+    from fronts import impatient
 
     with impatient(tmp_path_factory.mktemp("front") / "served") as running:
         yield running

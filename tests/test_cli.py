@@ -29,7 +29,7 @@ import pytest
 from pyarrow import feather, parquet
 
 from scumble import DPPLRIndex, Ledger, parse_domain
-from scumble.cli import columns, csv_file, main, output
+from scumble.cli import columns, csv_file, main
 from scumble.errors import LedgerBusy
 from scumble.index.price import price_of
 from scumble.index.slack import lossless_delta
@@ -343,7 +343,7 @@ def test_an_index_that_cannot_be_written_in_the_end_is_kept(here: Path, monkeypa
     def full(self: object, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(output.Draft, "publish", full)
+    monkeypatch.setattr("scumble.durable.Draft.write", full)
     monkeypatch.setattr("tempfile.tempdir", str(here))
     np.save(here / "k.npy", np.arange(10))
     result = scumble("index", "fit", "k.npy", "--domain", "int:0:9", "--epsilon", 1, "-o", "sub.idx")

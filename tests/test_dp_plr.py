@@ -420,8 +420,7 @@ def test_no_noise_but_from_the_noise_module() -> None:
     chance = re.compile(r"urandom|secrets\.|uuid4")
     assert {name for name, text in sources.items() if chance.search(text)} == {
         "wire/channel.py",
-        "cli/answers.py",
-        "cli/output.py",
+        "durable.py",
         "enclave/loads.py",
         "enclave/pages.py",
         "enclave/versions.py",

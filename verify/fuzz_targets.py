@@ -42,14 +42,14 @@ from scumble.owner.versions import Session
 from scumble.provider.front import Provider
 from scumble.sql import explain, prepare
 from scumble.store.files import FileStore
-from scumble.store.runs import stated_shapes
+from scumble.store.layout import stated_shapes
 from scumble.types import parse_domain
 from scumble.types.arrow import schema_of
 from scumble.types.declared import parse_type
 from scumble.wire.catalog import Catalog
 from scumble.wire.manifest import MAGIC, unpack
 from scumble.wire.requests import JSON, pack_execution
-from scumble.wire.storage import RunShape
+from scumble.wire.storage import RunShape, Storage
 
 __all__ = ["PLANTED", "TARGETS", "Ready", "holds"]
 
@@ -100,7 +100,7 @@ def _make_database(home: Path) -> Database:
 class _Overlay:
     """A `Storage` that reads a real store, and keeps in memory what is written: every input finds the same database."""
 
-    def __init__(self, store: FileStore, head: bytes | None = None) -> None:
+    def __init__(self, store: Storage, head: bytes | None = None) -> None:
         self._store, self._head = store, head
         self._pages: dict[tuple[str, int], bytearray] = {}
         self._slots: dict[tuple[str, int], int] = {}

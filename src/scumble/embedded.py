@@ -1,8 +1,8 @@
-"""The embedded database: owner, provider and enclave as objects in one process, in a folder and a key file beside it.
+"""The embedded database: owner, provider and enclave in one process, with a folder and a key file beside it.
 
-This is the default and needs no set-up. The three have the same narrow interfaces as between machines, and nothing but
-this module knows all of them. An enclave in the owner's own process protects nothing from that process, of course: what
-it shows is exactly what a provider who keeps the folder would see.
+This is the default and needs no set-up. The three talk through the same narrow interfaces as between machines, and
+only this module knows all of them. An enclave in the owner's own process hides nothing from that process; what it shows
+is exactly what a provider that keeps the folder would see.
 """
 
 from contextlib import suppress
@@ -19,13 +19,14 @@ from scumble.owner.identity import open_any
 from scumble.owner.key_file import Passphrase
 from scumble.privacy.amounts import Exact
 from scumble.provider.front import Provider
-from scumble.store.files import FileStore
+from scumble.store import create_store, is_store, open_store
+from scumble.store.protocol import Location
 
 __all__ = ["connect", "create", "open"]
 
 
 def create(
-    folder: str | PathLike[str],
+    folder: Location,
     *,
     key: str | PathLike[str] | None = None,
     passphrase: Passphrase = None,
@@ -34,25 +35,25 @@ def create(
 ) -> Database:
     """Create an empty database in a new folder, its key file and its ledger beside it, and open it.
 
-    Whoever has the key file, and its passphrase if there is one, can read everything; without it nobody can. `limit`
-    and `delta_limit` are the most epsilon and delta that all indexes together may ever cost.
+    Anyone with the key file, and its passphrase if there is one, can read everything; nobody else can. `limit` and
+    `delta_limit` are the most epsilon and delta that all indexes together may ever cost.
     """
     home, keys = _places(folder, key)
     begun = key_file.was_begun(keys)  # then the making of a database that was cut short goes on
-    there = (home / "database.json").exists()
-    if there and not (begun and FileStore(home).is_empty()):
+    there = is_store(folder)
+    if there and not (begun and open_store(folder).is_empty()):
         raise Exists(f"there is a database in {home} already", hint="open it, or name another folder")
     if home.resolve() in keys.resolve().parents:
         raise InvalidParameter("the key file must not lie in the database's folder", hint="the provider keeps that")
     owner_key = begin_key(keys, passphrase, limit, delta_limit)
-    store = FileStore(home) if there else FileStore.create(home, owner_key.database)
+    store = open_store(folder) if there else create_store(folder, owner_key.database)
     if store.database != owner_key.database:
         raise Exists(f"there is a database in {home} already", hint="open it, or name another folder")
     return Database.begin(Provider(store, TrustedEnclave), owner_key, keys)
 
 
 def open(  # noqa: A001  as in scumble.open(path)
-    folder: str | PathLike[str],
+    folder: Location,
     *,
     key: str | PathLike[str] | None = None,
     passphrase: Passphrase = None,
@@ -64,8 +65,8 @@ def open(  # noqa: A001  as in scumble.open(path)
     After a restore of the folder from a backup, `accept_restored` takes the version that is there for the newest from
     now on, although a later one was seen. A provider who puts back an old version looks just the same: be sure who did.
     """
-    home, keys = _places(folder, key)
-    store = FileStore(home)
+    _, keys = _places(folder, key)
+    store = open_store(folder)
     try:
         opener = open_any(keys, store.database, passphrase)
     except BaseException:
@@ -73,18 +74,16 @@ def open(  # noqa: A001  as in scumble.open(path)
         raise
     database = Database(Provider(store, TrustedEnclave), opener, keys, accept_restored=accept_restored, owner=owner)
     if opener.next_root is not None:
-        with suppress(Busy, FileError):  # a rekey under way is not one that was cut short; and who may not write, reads
+        with suppress(Busy, FileError):  # another process is at it, or the folder is read-only: reading works
             database.settle_key(passphrase)
     return database
 
 
-def connect(
-    folder: str | PathLike[str], *, key: str | PathLike[str] | None = None, passphrase: Passphrase = None
-) -> Connection:
+def connect(folder: Location, *, key: str | PathLike[str] | None = None, passphrase: Passphrase = None) -> Connection:
     """Open a database as a PEP 249 connection, for pandas.read_sql and the like."""
     return Connection(open(folder, key=key, passphrase=passphrase))
 
 
-def _places(folder: str | PathLike[str], key: str | PathLike[str] | None) -> tuple[Path, Path]:
+def _places(folder: Location, key: str | PathLike[str] | None) -> tuple[Path, Path]:
     home = Path(folder)
     return home, key_file.key_path(home, None if key is None else Path(key))

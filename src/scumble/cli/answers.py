@@ -6,7 +6,6 @@ It is the owner's data. A table shows control characters escaped, so that no row
 import json
 import math
 import os
-import uuid
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scumble.cli.describe import count
+from scumble.durable import Draft
 from scumble.errors import FileError
 from scumble.owner.answers import Result
 
@@ -65,16 +65,14 @@ def write_arrow(result: Result, file: Path) -> None:
     import pyarrow as pa
 
     table = result.arrow()
-    draft = file.with_name(f".{file.name}.{uuid.uuid4().hex[:8]}.new")
     try:
-        with draft.open("xb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-        draft.replace(file)
+        with Draft(file) as draft:
+            with draft.stream() as sink, pa.ipc.new_file(sink, table.schema) as writer:
+                writer.write_table(table)
+            draft.replace()
     except OSError as error:
         why = os.strerror(error.errno) if error.errno else "the system refuses"
         raise FileError(f"cannot write {file}: {why}", hint="its folder has to exist and to be writable") from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _is_number(column: Iterable[Any]) -> bool:

@@ -11,6 +11,7 @@ from scumble.cli.database import Json, check_there
 from scumble.cli.describe import count
 from scumble.cli.progress import bar
 from scumble.errors import InvalidParameter
+from scumble.store import open_store
 from scumble.store.backup import backup as write
 from scumble.store.backup import backup_to
 
@@ -39,8 +40,9 @@ def backup(target: Kept, file: Archive, print_json: Json = False) -> None:
     check_there(folder)
     if file == "-" and sys.stdout.isatty():
         raise InvalidParameter("a backup is nothing for a terminal", hint="name a file, or send it through a pipe")
+    store = open_store(folder)
     with bar("bytes") as progress:
-        report = write(sys.stdout.buffer, folder, progress) if file == "-" else backup_to(Path(file), folder, progress)
+        report = write(sys.stdout.buffer, store, progress) if file == "-" else backup_to(Path(file), store, progress)
     about = {"database": target, "file": file, "version": report.version, "runs": report.runs}
     if print_json:
         text = json.dumps({**about, "bytes": report.archive_bytes})

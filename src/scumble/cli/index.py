@@ -14,10 +14,11 @@ from scumble.cli.columns import count_keys
 from scumble.cli.compare import compare
 from scumble.cli.describe import as_json, as_lines, lookup_lines
 from scumble.cli.keys import key_of
-from scumble.cli.output import Draft, drafted, spent_but_not_written
+from scumble.cli.output import drafted, spent_but_not_written
 from scumble.cli.progress import working
 from scumble.cli.refusals import BROKEN, say
 from scumble.cli.spending import Account, pay, remaining
+from scumble.durable import Draft
 from scumble.errors import InvalidParameter
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.file import encode
@@ -183,7 +184,8 @@ def fit(
 
 def _publish(draft: Draft, data: bytes) -> None:
     try:
-        draft.publish(data)
+        draft.write(data)
+        draft.replace()
     except OSError as error:
         raise typer.Exit(say(spent_but_not_written(draft.target, data, error), BROKEN)) from error
 

@@ -24,7 +24,7 @@ from scumble.cli.database import (
 from scumble.cli.progress import working
 from scumble.errors import InvalidParameter, KeyRefused
 from scumble.owner import key_file
-from scumble.store.files import FileStore
+from scumble.store import open_store
 
 __all__ = ["passphrase", "rekey"]
 
@@ -75,7 +75,7 @@ def passphrase(
     """
     check_there(folder)
     path = key_file.key_path(folder, key)
-    store = FileStore(folder)
+    store = open_store(folder)
     try:
         with store.writer():  # a rekey must not replace the file meanwhile
             held = key_file.open_key(path, asking())

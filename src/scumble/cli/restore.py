@@ -11,6 +11,7 @@ from scumble.cli.backup import folder_of
 from scumble.cli.database import Json
 from scumble.cli.describe import count
 from scumble.cli.progress import bar
+from scumble.store import restoring
 from scumble.store.backup import restore as read
 from scumble.store.backup import restore_from
 
@@ -34,9 +35,9 @@ def restore(file: Archive, target: Made, print_json: Json = False) -> None:
     scumble restore clinic-monday.tar clinic
     scumble check clinic --accept-restored
     """
-    folder = folder_of(target)
+    made = restoring(folder_of(target))
     with bar("bytes") as progress:
-        report = read(sys.stdin.buffer, folder, progress) if file == "-" else restore_from(Path(file), folder, progress)
+        report = read(sys.stdin.buffer, made, progress) if file == "-" else restore_from(Path(file), made, progress)
     if print_json:
         about = {"database": target, "file": file, "version": report.version, "runs": report.runs}
         typer.echo(json.dumps({**about, "bytes": report.archive_bytes}))

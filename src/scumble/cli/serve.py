@@ -65,7 +65,7 @@ def serve(
     """
     from scumble.provider.fleet import Fleet
     from scumble.provider.limits import Limits
-    from scumble.provider.logs import Log
+    from scumble.provider.observe import Log
     from scumble.provider.server import Settings
     from scumble.provider.server import serve as run
 

@@ -14,7 +14,7 @@ import typer
 
 from scumble.cli.database import Folder, Json, check_there
 from scumble.errors import ScumbleError
-from scumble.store.files import FileStore
+from scumble.store import open_store
 from scumble.store.transcript import Event, Exchange, Transcript, exchanges
 from scumble.wire.catalog import Catalog
 from scumble.wire.manifest import public_part
@@ -93,7 +93,7 @@ def public_names(folder: Path, runs: set[str]) -> dict[str, Named]:
     """Those of these runs that the current version names, or an earlier one; nothing of what cannot be read."""
     names: dict[str, Named] = {}
     try:
-        store = FileStore(folder)
+        store = open_store(folder)
         manifest = store.head()
         while True:
             catalog = Catalog.from_json(json.loads(public_part(manifest)))
@@ -116,7 +116,7 @@ def _of(catalog: Catalog) -> dict[str, Named]:
 def _last_exchanges(folder: Path, last: int) -> list[Exchange]:
     wanted = last * EVENTS_TO_AN_EXCHANGE
     while True:
-        events = Transcript.read(folder, wanted)
+        events = Transcript.read(open_store(folder).log, wanted)
         found = list(exchanges(events))
         if len(found) >= last or len(events) < wanted:
             return found[-last:]

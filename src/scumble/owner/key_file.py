@@ -12,19 +12,16 @@ a crash leaves the old one or the new one.
 
 import binascii
 import errno
-import fcntl
-import glob
 import json
 import os
 import re
 import secrets
 import shlex
 import stat
-import tempfile
 import unicodedata
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -37,6 +34,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
+from scumble import durable
 from scumble.errors import Exists, FileError, InvalidParameter, KeyRefused, NewerVersion
 
 __all__ = [
@@ -102,9 +100,9 @@ def create(path: Path, database: str, passphrase: str | None) -> OwnerKey:
 
 def write_new(path: Path, content: bytes) -> None:
     """Write a key file where there is none; Exists if anything is there."""
-    with _draft(path, content) as draft:
+    with _writing(path):
         try:
-            os.link(draft, path)
+            durable.create(path, content, 0o600)
         except FileExistsError:
             raise Exists(
                 f"there is a key file at {path} already",
@@ -234,8 +232,8 @@ def read_small(path: Path) -> tuple[bytes, int]:
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file that only its owner can read, durably, and whole or not at all."""
     path = Path(os.path.realpath(path))  # what a link points to is replaced, not the link
-    with _draft(path, content) as draft:
-        draft.replace(path)
+    with _writing(path):
+        durable.replace(path, content, 0o600)
 
 
 def was_begun(path: Path) -> bool:
@@ -251,55 +249,16 @@ def fingerprint(path: Path) -> bytes:
         return b""
 
 
-def clear_drafts(path: Path) -> None:
-    """Delete the drafts that a process which died has left beside a file: whoever lives holds a lock on its own."""
-    for draft in path.parent.glob(f".{glob.escape(path.name)}.*.new*"):
-        with suppress(OSError):
-            handle = os.open(draft, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                draft.unlink()
-            finally:
-                os.close(handle)
-
-
 @contextmanager
-def _draft(path: Path, content: bytes) -> Iterator[Path]:
-    draft = None
+def _writing(path: Path) -> Iterator[None]:
+    """Turn an OSError while `path` is written into FileError."""
     try:
-        handle, draft = _locked_draft(path)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(handle)
-            yield draft
-        draft.unlink(missing_ok=True)  # before the sync, so that no crash brings a second name of the key back
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        yield
     except OSError as error:
         raise FileError(
             f"{path} cannot be written: {error.strerror}",
             hint="its folder has to exist and to be writable, and the disk to have room",
         ) from error
-    finally:
-        if draft is not None:
-            with suppress(OSError):
-                draft.unlink(missing_ok=True)
-
-
-def _locked_draft(path: Path) -> tuple[int, Path]:
-    while True:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)  # O_EXCL, mode 0600
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(handle).st_nlink:
-                return handle, Path(name)
-        except BlockingIOError:  # somebody takes it for the draft of a dead process
-            pass
-        os.close(handle)
 
 
 def _load(path: Path) -> tuple[dict[str, Any], bool]:

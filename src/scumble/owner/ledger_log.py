@@ -16,17 +16,17 @@ import hashlib
 import json
 import os
 import sqlite3
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from scumble import durable
 from scumble.errors import BudgetError, Corrupt, FileError, LedgerBusy, NewerVersion, ScumbleError
 from scumble.privacy.amounts import from_ratio, ratio
 from scumble.privacy.composition import Partition
@@ -218,36 +218,17 @@ class LedgerLog:
 
 def create(path: Path, epsilon: Fraction, delta: Fraction) -> None:
     """Make a ledger file with these limits, whole or not at all; one that is there already stays as it is."""
-    draft = None
+    with _in_our_words(path), closing(_connect(":memory:", 0)) as connection:
+        _lay_out(connection, epsilon, delta)
+        content = connection.serialize()
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
-        os.close(handle)
-        draft = Path(name)
-        with _in_our_words(path):
-            connection = _connect(f"{draft.as_uri()}?mode=rw", 0)
-            try:
-                _lay_out(connection, epsilon, delta)
-            finally:
-                connection.close()
         with suppress(FileExistsError):
-            os.link(draft, path)
-        _sync_folder(path.parent)
+            durable.create(path, content, 0o600)
     except OSError as error:
         raise FileError(
             f"a ledger cannot be created at {path}: {error.strerror}",
             hint="its folder has to exist and to be writable",
         ) from error
-    finally:
-        if draft is not None:
-            draft.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _connect(database: str, busy_seconds: float) -> sqlite3.Connection:

@@ -16,6 +16,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
+from scumble.durable import clear_drafts
 from scumble.errors import BadQuery, Refused, Stale, Tampered, Unavailable
 from scumble.owner import identity, key_file
 from scumble.owner.anchor import Anchor
@@ -165,7 +166,7 @@ class Versions:
             self.service.drop_unreferenced()  # what a drop or a rekey that was cut short has left
             anchor = identity.anchor_path(self.key, self.key_path)
             for path in (self.key_path, key_file.ledger_path(self.key_path), anchor):
-                key_file.clear_drafts(path)
+                clear_drafts(path.parent, path.name)
             yield held
 
     def persisting(self, work: Callable[[], T]) -> T:
@@ -181,7 +182,7 @@ class Versions:
                 else:
                     self.refresh()
                 result = work()
-                if not self.service.lags or self.catalog is not before or self.service.stamp() == self._stamp:
+                if not self.service.stamp_lags or self.catalog is not before or self.service.stamp() == self._stamp:
                     return result
                 changed = True
             except Stale:

@@ -1,7 +1,7 @@
-"""Connections of strangers: bytes come in, and requests whose head came whole and in time go on to the application.
+"""Connections with limits. Anybody can connect, so nobody may take much memory or time.
 
-uvicorn parses, and knows no limit to a head's size, none to the time that a head or an unwanted body takes, and waits
-for ever for a client that does not read its answer. All of that has an end here. Nothing that passes is secret.
+uvicorn parses HTTP, but limits neither the size of a head nor the time that a head or an unwanted body takes, and waits
+for ever for a client that does not read its answer. This adds those limits.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ __all__ = ["limited"]
 
 VERSIONS = ("1.0", "1.1")
 SPARE = 64
-"""Connections beyond the limit that get an answer, and not only an end."""
+"""Connections beyond the limit that still get a refusal; those beyond these are aborted."""
 
 
 class Connection(HttpToolsProtocol):
@@ -44,7 +44,7 @@ class Connection(HttpToolsProtocol):
             self._expect(self.limits.header_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing more; the request under way, which need not be the last that came, is told."""
+        """Stop all timers, and tell the request under way, which need not be the last that came."""
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
             self._running.message_event.set()
@@ -153,7 +153,7 @@ class Connection(HttpToolsProtocol):
             self._stop_watching()
 
     def _watch_sending(self) -> None:
-        """See to it that the client goes on reading."""
+        """Abort the connection if the client stops reading."""
         self._stop_watching()
         self._unsent_bytes = self._unsent()
         if self._unsent_bytes:

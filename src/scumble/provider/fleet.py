@@ -1,6 +1,6 @@
-"""The fleet: as many enclave processes as were asked for. One that dies is replaced, and told what the others know.
+"""The fleet: enclave processes, of which any can serve any database. One that dies is replaced.
 
-Between them the front carries what they share: nonces, evidence, and sealed keys that it cannot open.
+The front carries what they share with a new one: nonces, evidence, and sealed keys that it cannot open.
 """
 
 import queue
@@ -85,7 +85,7 @@ class EnclaveProcess:
                 serve(pipe, frame)
         except BaseException:
             self.kill()
-            pipe.close()  # in whatever state it is, nobody else may use it: whoever waits for it learns that it is over
+            pipe.close()  # its state is unknown: the next job on it must fail at once
             lanes.put(pipe)
             raise
         lanes.put(pipe)
@@ -98,17 +98,17 @@ class EnclaveProcess:
         return frame.header[:-1], frame.body
 
     def wait(self) -> None:
-        """Wait until it ends; whoever has a job under way learns of it by the pipe."""
+        """Wait until it ends. A job under way fails by its pipe."""
         self._process.wait()
 
     def kill(self) -> None:
-        """End it at once: there is nothing in it that is not in the store, or can be had again."""
+        """End it at once: it holds nothing that is not in the store, or cannot be had again."""
         self._killed = True
         with suppress(ProcessLookupError):
             self._process.kill()
 
     def close(self) -> None:
-        """End it by closing its pipes, and see it off."""
+        """Close its pipes, which ends it, and wait for it; kill it if it does not end."""
         for pipe in self._pipes:
             pipe.close()
         try:
@@ -123,7 +123,7 @@ START_SECONDS = 60.0
 SHORT_LIFE_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 10.0
 
-Told = Callable[[str, EnclaveProcess], None]
+OnEvent = Callable[[str, EnclaveProcess], None]
 """Called with "started", "died" or "shared" and the process."""
 
 
@@ -134,12 +134,12 @@ class Fleet:
         self,
         size: int,
         attestation: str,
-        told: Told = lambda what, process: None,
+        on_event: OnEvent = lambda what, process: None,
         endorsements: Path | None = None,
     ) -> None:
         if size < 1:
             raise InvalidParameter("a service needs at least one enclave", hint="--enclaves 2")
-        self._attestation, self._endorsements, self._told = attestation, endorsements, told
+        self._attestation, self._endorsements, self._on_event = attestation, endorsements, on_event
         self._change = threading.Condition()
         self._members: list[EnclaveProcess] = []
         self._shared: dict[tuple[str, str], int] = {}
@@ -182,7 +182,7 @@ class Fleet:
             return list(self._members)
 
     def share(self) -> None:
-        """Let every process know what the others have been told by owners, as far as there is news."""
+        """Give every process what the others have learned from owners since the last time."""
         with self._sharing:
             for taker in self.members:
                 self._tell(taker)
@@ -199,7 +199,7 @@ class Fleet:
     def _tell(self, taker: EnclaveProcess) -> None:
         for giver in self.members:
             if giver is not taker and self._shared.get((giver.id, taker.id), 0) < giver.changes:
-                with suppress(ScumbleError):  # one of the two is gone: whoever replaces it will ask again
+                with suppress(ScumbleError):  # one of the two is gone, and its replacement will be given it again
                     self._hand_over(giver, taker)
 
     def _hand_over(self, giver: EnclaveProcess, taker: EnclaveProcess) -> None:
@@ -212,7 +212,7 @@ class Fleet:
         sealed = bytes(giver.job(["share"], givers + takers + by_taker)[1])
         taker.job(["take"], takers + givers + len(by_giver).to_bytes(4, "little") + by_giver + sealed)
         self._shared[giver.id, taker.id] = changes
-        self._told("shared", taker)
+        self._on_event("shared", taker)
 
     def _start(self) -> None:
         member = EnclaveProcess(self._attestation, endorsements=self._endorsements)
@@ -229,7 +229,7 @@ class Fleet:
                 return
             self._members.append(member)
             self._change.notify_all()
-        self._told("started", member)
+        self._on_event("started", member)
         threading.Thread(target=self._watch, args=(member,), daemon=True).start()
 
     def _watch(self, member: EnclaveProcess) -> None:
@@ -242,7 +242,7 @@ class Fleet:
             self._members.remove(member)
             self.deaths += 1
         self._shared = {pair: changes for pair, changes in self._shared.items() if member.id not in pair}
-        self._told("died", member)
+        self._on_event("died", member)
         member.close()
         if time.monotonic() - begun < SHORT_LIFE_SECONDS:
             pause = 0.1

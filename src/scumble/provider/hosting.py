@@ -1,4 +1,4 @@
-"""The databases of a provider: a tenant's name and a database's come in, the open store and its transcript go out.
+"""The databases that a service hosts, by tenant and name, and who may create more.
 
     <folder>/tenants.json              who may make databases: names, and hashes of their tokens
     <folder>/<tenant>/<database>/      one database each, as store/files.py lays it out
@@ -20,9 +20,9 @@ from scumble.provider.fleet import Fleet
 from scumble.provider.front import Provider
 from scumble.provider.leases import Leases
 from scumble.provider.routing import Read, Routing
+from scumble.store import create_store, is_store, open_store
 from scumble.store.disk import read_whole, replace
-from scumble.store.files import FileStore
-from scumble.store.runs import is_name
+from scumble.store.layout import check_name
 from scumble.wire.storage import Storage
 
 __all__ = ["DEFAULT_TENANT", "Hosted", "Hosting", "add_tenant"]
@@ -36,10 +36,10 @@ _NAME = re.compile("[a-z0-9][a-z0-9_-]{0,63}")
 
 
 class Hosted:
-    """One open database: its store, the way to the enclaves, and who may write to it."""
+    """One open database: its store, its leases, and the routes of its sessions to the enclaves."""
 
     def __init__(self, folder: Path, fleet: Fleet, read: Read) -> None:
-        self.store = FileStore(folder)
+        self.store = open_store(folder)
         self.leases = Leases(self.store)
         self._fleet, self._read = fleet, read
         self.provider = Provider(self.store, self._route)
@@ -48,12 +48,8 @@ class Hosted:
         self.routing = Routing(self._fleet, storage, self.leases, self._read)
         return self.routing
 
-    def stamp(self) -> str:
-        """Something that changes with every commit, as text."""
-        return "-".join(map(str, self.store.stamp()))
-
     def close(self) -> None:
-        """Let go of its files."""
+        """Write the transcript, and close the store."""
         self.provider.close()
 
 
@@ -74,7 +70,7 @@ class Hosting:
         folder = self._place(tenant, name)
         with self._turn:
             if (tenant, name) not in self._hosted:
-                if not (folder / "database.json").is_file():
+                if not is_store(folder):
                     raise NotFound("there is no such database", hint="make it with `scumble init scumble://...`")
                 self._hosted[tenant, name] = Hosted(folder, self._fleet, self._read)
             return self._hosted[tenant, name]
@@ -84,23 +80,22 @@ class Hosting:
         folder = self._place(tenant, name)
         if not self._open_to_all and not _is_token(self._folder, tenant, token):
             raise NotFound("no tenant of this name has this token", hint="ask the provider: `scumble tenant DIR NAME`")
-        if not is_name(database):  # before anything is made, or compared
-            raise InvalidParameter("this is no id of a database", hint="it is a hexadecimal number")
+        check_name(database, "a database")  # before anything is made, or compared
         with self._turn:
-            if (folder / "database.json").exists():
-                store = FileStore(folder)
+            if is_store(folder):
+                store = open_store(folder)
                 begun = store.is_empty() and hmac.compare_digest(store.database, database)
                 store.close()
                 if not begun:
                     raise Exists("there is a database of this name already", hint="open it, or choose another name")
             else:
                 folder.parent.mkdir(exist_ok=True)
-                FileStore.create(folder, database).close()
+                create_store(folder, database).close()
         return self.get(tenant, name)
 
     @property
     def opened(self) -> int:
-        """How many are open; it waits for nobody."""
+        """How many are open, without waiting for one that is being opened."""
         return len(self._hosted)
 
     def every(self) -> list[Hosted]:
@@ -109,7 +104,7 @@ class Hosting:
             return list(self._hosted.values())
 
     def close(self) -> None:
-        """Let go of all of them."""
+        """Close all of them."""
         for hosted in self.every():
             hosted.close()
 

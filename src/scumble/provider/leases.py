@@ -1,6 +1,7 @@
-"""The right to write to a database, lent to one session at a time: until it gives it back, or is not heard of.
+"""Leases: the right to write to a database, held by one session at a time.
 
-A client that vanishes in the middle of a load must not keep others waiting; one whose request is under way is at work.
+A lease ends when its session gives it back, or has been silent for a minute, so that a client that vanishes in the
+middle of a load does not keep others waiting. While one of its requests is under way, a session is not silent.
 """
 
 import threading
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from scumble.errors import Busy
-from scumble.store.files import FileStore
+from scumble.store.protocol import Store
 
 __all__ = ["LEASE_SECONDS", "Leases"]
 
@@ -18,9 +19,9 @@ STEP_SECONDS = 0.05
 
 
 class Leases:
-    """Who may write to one store. At most one session may, and only while it shows itself."""
+    """Which session may write to one store."""
 
-    def __init__(self, store: FileStore, lease_seconds: float = LEASE_SECONDS) -> None:
+    def __init__(self, store: Store, lease_seconds: float = LEASE_SECONDS) -> None:
         self._store, self._lease_seconds = store, lease_seconds
         self._turn = threading.Lock()
         self._holder: int | None = None
@@ -30,7 +31,7 @@ class Leases:
         self._seen = 0.0
 
     def take(self, session: int, busy_seconds: float) -> None:
-        """Lend it to a session, or renew it; Busy if another one keeps it for so long."""
+        """Give a session the lease, or renew it; Busy if another one keeps it for `busy_seconds`."""
         deadline = time.monotonic() + busy_seconds
         while True:
             with self._turn:
@@ -45,7 +46,7 @@ class Leases:
             time.sleep(STEP_SECONDS)
 
     def give_back(self, session: int) -> None:
-        """End a session's lease, if it has it, as soon as no request of it is under way: what is not committed goes."""
+        """End a session's lease, if it has it, once no request of it is under way. What is not committed goes."""
         with self._turn:
             if self._holder == session:
                 self._leaving = True
@@ -67,7 +68,7 @@ class Leases:
                     self._end_if_left()
 
     def end_if_lapsed(self) -> None:
-        """End a lease whose session was not heard of for too long."""
+        """End a lease whose session has been silent for too long."""
         with self._turn:
             self._end_if_lapsed()
 
@@ -79,7 +80,7 @@ class Leases:
             return self._store.drop_unreferenced()
 
     def _hold(self, session: int) -> bool:
-        """Take the store's own lock without waiting: whoever reads would wait too."""
+        """Become the store's writer without waiting: `_turn` is held, and every other request would wait too."""
         held = self._store.writer(0)
         try:
             held.__enter__()

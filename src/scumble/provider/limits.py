@@ -1,18 +1,48 @@
-"""Limits at the front: how much one address may ask for, how large a request may be, how long it may take to come."""
+"""What the front turns away: the limits on requests, and the HTTP answer that each refusal becomes.
+
+Nothing here depends on a secret: errors of an enclave are inside its sealed answer, and never become a status.
+"""
 
 import ipaddress
+import math
 import threading
 import time
 from dataclasses import dataclass
 
-__all__ = ["Limits", "RateLimit", "client_of"]
+from starlette.responses import JSONResponse
+
+from scumble.errors import (
+    Busy,
+    Exists,
+    InvalidParameter,
+    NewerVersion,
+    NotFound,
+    ScumbleError,
+    Stale,
+    Tampered,
+    Unavailable,
+)
+from scumble.wire.protocol import PROTOCOL
+
+__all__ = [
+    "Crowded",
+    "Limits",
+    "NoLength",
+    "NoMethod",
+    "RateLimit",
+    "TooLarge",
+    "TooMany",
+    "TooSlow",
+    "client_of",
+    "refused",
+]
 
 MOST_ADDRESSES = 1 << 16
 
 
 @dataclass(frozen=True)
 class Limits:
-    """PUBLIC: what the front lets in."""
+    """PUBLIC: how much, how often and how slowly the front lets clients ask."""
 
     request_bytes: int = 32 << 20
     requests_per_second: float = 5000.0
@@ -26,7 +56,7 @@ class Limits:
 
 
 class RateLimit:
-    """So many a second for each address, and twice as many at once."""
+    """A token bucket for each address: `per_second` requests a second, and twice as many at once."""
 
     def __init__(self, per_second: float) -> None:
         self._per_second = per_second
@@ -34,7 +64,7 @@ class RateLimit:
         self._left: dict[str, tuple[float, float]] = {}
 
     def wait_seconds(self, address: str, now: float | None = None) -> float:
-        """Take one if there is one: 0. Else how long until there is."""
+        """0 if a request may pass, which then counts; else how long to wait for the next one."""
         now = time.monotonic() if now is None else now
         most = 2 * self._per_second
         with self._turn:
@@ -49,10 +79,92 @@ class RateLimit:
 
 
 def client_of(host: str) -> str:
-    """Whose limit an address counts for: its own, or, where one client has as many addresses as it likes, its net's."""
+    """The address that a limit counts for: an IPv6 client owns a whole /64 net, so that counts as one."""
     if ":" not in host:
         return host
     address = ipaddress.IPv6Address(host.partition("%")[0])
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return str(ipaddress.IPv6Network((address, 64), strict=False))
+
+
+# --- refusals --------------------------------------------------------------------------------------
+
+
+class TooMany(Unavailable):
+    """An address asks more often than the limits allow."""
+
+    def __init__(self, wait_seconds: float) -> None:
+        super().__init__("too many requests from this address", hint="wait a little, and ask again")
+        self.headers = {"retry-after": str(math.ceil(wait_seconds))}
+
+
+class Crowded(Unavailable):
+    """More clients are connected than the limits allow."""
+
+    headers = {"retry-after": "1", "connection": "close"}  # noqa: RUF012  nobody changes it
+
+    def __init__(self) -> None:
+        super().__init__("too many are connected", hint="wait a little, and connect again")
+
+
+class TooLarge(InvalidParameter):
+    """A request is larger than the limits allow."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"a request may have {most} bytes", hint="send fewer rows at a time")
+
+
+class TooSlow(Unavailable):
+    """A request did not come in time."""
+
+    headers = {"connection": "close"}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        super().__init__("the request did not come in time", hint="check the network, and ask again")
+
+
+class NoLength(InvalidParameter):
+    """A body comes without its length."""
+
+    headers = {"connection": "close"}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        super().__init__("a body needs its length, and no transfer encoding", hint="send Content-Length")
+
+
+class NoMethod(NotFound):
+    """The path exists, but not with this method."""
+
+    def __init__(self, allowed: str) -> None:
+        super().__init__(f"there is only {allowed} here", hint="GET /v1/openapi.json tells what can be asked")
+        self.headers = {"allow": allowed}
+
+
+STATUSES: dict[type[ScumbleError], int] = {
+    TooMany: 429,
+    TooLarge: 413,
+    TooSlow: 408,
+    NoLength: 411,
+    NoMethod: 405,
+    NotFound: 404,
+    Exists: 409,
+    Busy: 409,
+    Stale: 409,
+    InvalidParameter: 400,
+    Tampered: 400,
+    NewerVersion: 426,
+    Unavailable: 503,
+}
+"""The first one that the error is an instance of gives its status; an error of no kind here is a 500."""
+
+
+def refused(error: ScumbleError) -> JSONResponse:
+    """The HTTP answer for an error, under the name that clients know it by."""
+    kind = next((known for known in type(error).__mro__ if known.__module__ == ScumbleError.__module__), ScumbleError)
+    fields = {"error": kind.__name__, "message": error.message, "hint": error.hint}
+    status = next((status for known, status in STATUSES.items() if isinstance(error, known)), 500)
+    headers: dict[str, str] = getattr(error, "headers", {})
+    if status == 426:
+        headers = {"upgrade": f"scumble/{PROTOCOL}", "connection": "upgrade"}
+    return JSONResponse(fields, status, headers)

@@ -1,6 +1,7 @@
-"""The way of one database's requests to the enclave processes: sessions come in by the front's own numbers.
+"""Routing: each session of a database lives in one enclave process, and its requests go there.
 
-A session lives in the process that greeted it. Its bytes pass unopened, both ways.
+Clients know a session by a number of the front's. Its bytes pass unopened, both ways. The calls for storage that a
+process makes on the way are served here.
 """
 
 import secrets
@@ -81,7 +82,7 @@ MOST_SESSIONS = 10_000
 IDLE_SECONDS = 3600.0
 
 Read = Callable[[int, int], None]
-"""Told how many pages and bytes of them were read."""
+"""Called with how many pages were read, and how many bytes that was."""
 
 
 @dataclass
@@ -101,7 +102,7 @@ class Routing:
 
     @property
     def public_key(self) -> bytes:
-        """There is one for each process: whoever connects gets it with the process's evidence."""
+        """Every process has its own key, which a client gets with that process's evidence."""
         raise Unavailable("every enclave has its own key", hint="ask for evidence")
 
     def greet(self, sealed: bytes) -> tuple[int, bytes]:
@@ -130,7 +131,7 @@ class Routing:
         return bytes(answer)
 
     def may_write(self, session: int) -> bool:
-        """Whether the enclave would let a session write: strangers must not keep others from it."""
+        """Whether the enclave would let a session write. Nobody else may hold the database, and keep writers away."""
         place = self._places.get(session)
         if place is None:
             raise Unavailable("the session is gone", hint="connect again")
@@ -143,11 +144,6 @@ class Routing:
         place = self._forget(session)
         if place is not None and place.process.alive:
             place.process.job(["leave", place.number])
-
-    @property
-    def sessions(self) -> int:
-        """How many there are."""
-        return len(self._places)
 
     def _serve(self, *, writing: bool) -> Serve:
         def serve(pipe: Pipe, call: Frame) -> None:
@@ -165,7 +161,7 @@ class Routing:
         return place
 
     def _drop_idle(self) -> None:
-        """Forget sessions that were not heard of for long, and the oldest ones if there are too many."""
+        """Forget sessions that have been silent for long, and the oldest one if there are too many."""
         oldest = time.monotonic() - IDLE_SECONDS
         with self._turn:
             idle = [session for session, place in self._places.items() if place.seen < oldest]

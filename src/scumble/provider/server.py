@@ -1,4 +1,4 @@
-"""Running the service: a folder and a port come in; a front and its enclaves run until a signal ends them.
+"""Running the service: a front and its enclaves, until a signal ends them.
 
 SIGTERM and SIGINT drain: no new connection is taken, what is under way is answered, then everything ends. SIGKILL at
 any moment loses nothing that was acknowledged: the store is committed to disk before it is.
@@ -18,13 +18,12 @@ from pathlib import Path
 import uvicorn
 
 from scumble.errors import FileError, InvalidParameter
-from scumble.provider.app import Front, application
 from scumble.provider.connections import SPARE, limited
 from scumble.provider.fleet import EnclaveProcess, Fleet
 from scumble.provider.hosting import Hosting
+from scumble.provider.http import Front, application
 from scumble.provider.limits import Limits
-from scumble.provider.logs import Log, passed_on
-from scumble.provider.metrics import Metrics
+from scumble.provider.observe import Log, Metrics, libraries_logging_to
 
 __all__ = ["Settings", "serve"]
 
@@ -65,22 +64,22 @@ class Settings:
 
 
 def serve(settings: Settings, ready: Callable[[int], None] = lambda port: None, log: Log | None = None) -> None:
-    """Serve until a signal comes; `ready` is told the port, once requests are taken."""
+    """Serve until a signal comes; `ready` is called with the port, once requests are taken."""
     log, metrics = log or Log(), Metrics()
 
-    def told(what: str, process: EnclaveProcess) -> None:
+    def note(what: str, process: EnclaveProcess) -> None:
         if what == "died":
             metrics.died()
         log.write(f"enclave {what}", enclave=process.id, pid=process.pid)
 
     listening = _listening(settings)
-    fleet = Fleet(settings.enclaves, settings.attestation, told, settings.endorsements)
+    fleet = Fleet(settings.enclaves, settings.attestation, note, settings.endorsements)
     hosting = Hosting(settings.folder, fleet, metrics.read, open_to_all=settings.open_to_all)
     front = Front(fleet, hosting, metrics, settings.limits, log)
     server = _Server(_config(settings, front), front, lambda: ready(listening.getsockname()[1]))
-    _let_descriptors(settings.limits.connections + SPARE + OTHER_FILES)
+    _allow_descriptors(settings.limits.connections + SPARE + OTHER_FILES)
     try:
-        with passed_on(log):
+        with libraries_logging_to(log):
             server.run([listening])
     finally:
         listening.close()
@@ -95,7 +94,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Drain at a signal, and do not raise it again afterwards as uvicorn does: there is more to let go of."""
+        """Drain at a signal, and do not raise it again afterwards as uvicorn does: there is more to close."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -112,7 +111,7 @@ class _Server(uvicorn.Server):
         self._ready()
 
     async def _end_lapsed(self) -> None:
-        """Now and then, end the leases of writers that were not heard of, and write the transcripts."""
+        """Every few seconds, end the leases of writers that have gone silent, and write the transcripts."""
         while True:
             await asyncio.sleep(LAPSE_SECONDS)
             for hosted in self._front.hosting.every():
@@ -148,8 +147,8 @@ def _check_certificate(certificate: Path, private_key: Path | None) -> None:
         ) from None
 
 
-def _let_descriptors(wanted: int) -> None:
-    """Let the process have as many open files as its connections may need, as far as the system lets it."""
+def _allow_descriptors(wanted: int) -> None:
+    """Allow as many open files as the connections may need, as far as the system permits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < most:

@@ -1,4 +1,8 @@
-"""The writer's lock: a file that one process at a time holds, until it lets go or dies. It holds nothing itself."""
+"""A database's files on disk: reading and replacing them, what their failures mean, the lock, and the log.
+
+Files are named by what they are in the folder, never by their path: an error must not name the machine's folders. What
+cannot be there by accident alone is Tampered; a disk or permissions that fail are FileError.
+"""
 
 import errno
 import fcntl
@@ -10,23 +14,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from scumble import durable
 from scumble.errors import Busy, FileError, Tampered
 
 __all__ = [
-    "TEMPORARY",
+    "LogFiles",
     "is_there",
     "locked",
     "open_to_read",
     "read_whole",
     "reading",
-    "remove",
     "replace",
-    "sync_folder",
     "writing",
 ]
 
 
-TEMPORARY = ".tmp"
 _WRONG_KIND = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV}
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in the place of a file must not make us wait
 
@@ -86,38 +88,9 @@ def read_whole(path: Path, name: str, most_bytes: int) -> bytes:
 
 
 def replace(path: Path, name: str, content: bytes) -> None:
-    """Put `content` in the place of a file, all of it or nothing, and durably."""
-    draft = path.with_name(path.name + TEMPORARY)
+    """Put `content` in the place of the file `name`, durably, and all of it or nothing."""
     with writing(name):
-        try:
-            handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-            try:
-                rest = memoryview(content)
-                while rest:
-                    rest = rest[os.write(handle, rest) :]
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-            draft.replace(path)
-        except BaseException:
-            remove(draft)
-            raise
-        sync_folder(path.parent)
-
-
-def remove(path: Path) -> None:
-    """Delete a file, as far as that is possible: what stays is in nobody's way."""
-    with suppress(OSError):
-        path.unlink()
-
-
-def sync_folder(folder: Path) -> None:
-    """Make durable which files a folder has."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        durable.replace(path, content)
 
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.001, 0.05
@@ -125,7 +98,10 @@ FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.001, 0.05
 
 @contextmanager
 def locked(path: Path, busy_seconds: float, turn: threading.Lock) -> Iterator[None]:
-    """Hold the lock file, and `turn` among the threads of this process; Busy after `busy_seconds` of waiting."""
+    """Hold the lock file, and `turn` among the threads of this process; Busy after `busy_seconds` of waiting.
+
+    The lock ends with the process that holds it, however it ends. The file itself stays empty.
+    """
     deadline = time.monotonic() + busy_seconds
     if not turn.acquire(timeout=max(0.0, busy_seconds)):
         raise _busy()
@@ -161,3 +137,52 @@ def _is_ours(handle: int) -> bool:
 
 def _busy() -> Busy:
     return Busy("another load is writing to the database", hint="try again when it is done; queries can go on")
+
+
+LOG, OLDER_LOG = "transcript.log", "transcript.log.1"
+ROTATE_BYTES = 16 << 20
+
+
+class LogFiles:
+    """A `Log` in a folder: two files, of which the older one makes room. Nothing stays open between two writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / LOG
+        self._older = folder / OLDER_LOG
+
+    def append(self, lines: bytes) -> None:
+        """Append lines, if that is possible."""
+        with suppress(OSError):
+            while lines and not self._append(lines):
+                pass  # the file was renamed meanwhile: open it again
+
+    def _append(self, lines: bytes) -> bool:
+        """Append, or make room for it and return False."""
+        handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            ours = os.fstat(handle)
+            try:
+                there = self._path.stat()
+            except FileNotFoundError:
+                return False  # another process has just renamed it
+            if not os.path.samestat(ours, there):
+                return False
+            if ours.st_size and ours.st_size + len(lines) > ROTATE_BYTES:
+                self._path.replace(self._older)
+                return False
+            rest = memoryview(lines)
+            while rest:
+                rest = rest[os.write(handle, rest) :]
+            return True
+        finally:
+            os.close(handle)
+
+    def latest_first(self) -> Iterator[bytes]:
+        """The lines of both files, the last one first."""
+        for path in (self._path, self._older):
+            try:
+                content = read_whole(path, path.name, 2 * ROTATE_BYTES)
+            except Tampered:  # not there, or nothing that we wrote
+                continue
+            yield from reversed(content.splitlines())

@@ -1,44 +1,63 @@
-"""The file store: what the enclave has sealed comes in, and goes out again; the provider may see every byte of it.
+"""The file store: a database in a folder, in the format that docs/format.md describes.
 
     database.json      {"format": 1, "database": its id}
     HEAD               the file name of the current manifest; replaced atomically, last of all
     manifests/         <version>-<16 hex digits of the SHA-256>.manifest, one for each version
     runs/              <run>.pages: the sealed pages of column 0, then those of column 1, ...
                        <run>.tags: 16 bytes for each page, in the same order
-    scratch/           for the time of a load
-    lock               held by the one who writes
+    scratch/           sealed intermediate results of a load
+    lock               held by the writer
+    transcript.log     what the provider saw
 
-Nothing that is committed is ever changed, so a reader needs no lock, and a writer who dies leaves the old version
-whole. What is read back is untrusted: the checks here find accidents, and keep the provider from stumbling; those that
-count are the enclave's.
+Nothing that is committed is ever changed, so a reader needs no lock, and a writer that dies leaves the old version
+whole. The checks here find accidents, and keep the provider from stumbling; those that count are the enclave's.
 """
 
-import json
+import errno
 import os
+import shutil
+import tempfile
 import threading
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from scumble.errors import Busy, Exists, InvalidParameter, NewerVersion, NotFound, ScumbleError, Stale, Tampered
-from scumble.store.disk import TEMPORARY, is_there, locked, read_whole, reading, remove, replace, sync_folder, writing
+from scumble.durable import clear_drafts, remove, sync_folder
+from scumble.errors import Busy, Exists, FileError, InvalidParameter, NotFound, ScumbleError, Stale, Tampered
+from scumble.store.disk import LogFiles, is_there, locked, read_whole, reading, replace, writing
+from scumble.store.layout import (
+    MOST_DATABASE_BYTES,
+    PAGES,
+    TAGS,
+    Shape,
+    check_name,
+    database_file,
+    database_of,
+    manifest_name,
+    stated_shapes,
+)
 from scumble.store.manifests import ManifestFiles
-from scumble.store.runs import RunFiles, Shape, is_name, stated_shapes
+from scumble.store.protocol import Location
+from scumble.store.runs import HeldRuns, RunFiles
 from scumble.wire.storage import RunShape
 
 __all__ = ["FileStore"]
 
-FORMAT = 1
 MOST_SCRATCH_BYTES = 1 << 40
+ATTEMPTS = 100  # to open the runs of a head that keeps moving
+_ALREADY_THERE = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}
 
 
 class FileStore:
-    """A `Storage` in a folder. Any number of threads and processes may read; one at a time is the `writer`."""
+    """A `Store` in a folder. Any number of threads and processes may read; one at a time is the `writer`."""
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: Location) -> None:
         self.folder = _checked(folder)
-        self.database = _database(self.folder)
+        if not self.exists(self.folder):
+            raise NotFound("there is no database in this folder", hint="make one with `scumble init`")
+        self.database = database_of(read_whole(self.folder / "database.json", "database.json", MOST_DATABASE_BYTES))
+        self.log = LogFiles(self.folder)
         self._scratch = self.folder / "scratch"
         self._head_path = str(self.folder / "HEAD")
         self._runs = RunFiles(self.folder / "runs", self._shape_of, self._missing)
@@ -46,26 +65,60 @@ class FileStore:
         self._turn = threading.Lock()
         self._writer = 0
 
+    @staticmethod
+    def exists(folder: Location) -> bool:
+        """Whether a database is in the folder."""
+        return is_there(_checked(folder) / "database.json", "database.json")
+
     @classmethod
-    def create(cls, folder: str | os.PathLike[str], database: str) -> Self:
+    def create(cls, folder: Location, database: str) -> Self:
         """Make an empty database of this id in a folder; Exists if one is there."""
         path = _checked(folder)
-        if not is_name(database):
-            raise InvalidParameter("this is no id of a database", hint="it is a hexadecimal number")
+        check_name(database, "a database")
         with writing("folder"):
-            for part in (path, path / "manifests", path / "runs", path / "scratch"):
-                part.mkdir(exist_ok=True)
+            path.mkdir(exist_ok=True)
+            _make_folders(path)
             sync_folder(path)
             sync_folder(path.parent)
         with locked(path / "lock", 5, threading.Lock()):
-            if is_there(path / "database.json", "database.json"):
+            if cls.exists(path):
                 raise Exists("there is already a database in this folder", hint="open it, or name another folder")
-            content = json.dumps({"format": FORMAT, "database": database}) + "\n"
-            replace(path / "database.json", "database.json", content.encode())
+            replace(path / "database.json", "database.json", database_file(database))
         return cls(path)
 
+    @staticmethod
+    @contextmanager
+    def restoring(folder: Location) -> Iterator["_RestoringFiles"]:
+        """Make a new database folder: all of it, durably, or nothing. Exists if anything is there."""
+        path = _checked(folder)
+        if os.path.lexists(path):
+            raise Exists(f"{path} exists already", hint="name a folder that is not there: a restore never replaces one")
+        outer = None
+        try:
+            outer = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".restoring", dir=path.parent))
+            draft = outer / "database"
+            draft.mkdir()
+            _make_folders(draft)
+            restored = _RestoringFiles(draft)
+            yield restored
+            restored.finish()
+            try:
+                draft.rename(path)
+            except OSError as error:
+                if error.errno not in _ALREADY_THERE:
+                    raise
+                raise Exists(f"{path} has been made meanwhile", hint="name another folder") from error
+            sync_folder(path.parent)
+        except OSError as error:
+            raise FileError(
+                f"{path} cannot be written: {error.strerror}", hint="check the disk and the permissions"
+            ) from error
+        finally:
+            if outer is not None:
+                shutil.rmtree(outer, ignore_errors=True)
+
     def close(self) -> None:
-        """Let go of every file."""
+        """Close every file."""
         self._runs.close()
 
     def is_empty(self) -> bool:
@@ -76,13 +129,13 @@ class FileStore:
         """The current manifest; NotFound if nothing has been committed yet."""
         return self._manifests.head()
 
-    def stamp(self) -> tuple[int, int]:
-        """Something that changes with every commit: HEAD is a new file each time."""
+    def stamp(self) -> str:
+        """A text that changes with every commit: HEAD is a new file each time."""
         try:
             found = os.stat(self._head_path)  # noqa: PTH116  for every query: a Path costs more than the call
         except OSError:
-            return 0, 0  # whoever reads the head finds out why
-        return found.st_ino, found.st_mtime_ns
+            return "0-0"  # reading the head will say why
+        return f"{found.st_ino}-{found.st_mtime_ns}"
 
     def manifest(self, version: int) -> bytes:
         """The manifest of an earlier version; NotFound if there is none."""
@@ -98,11 +151,11 @@ class FileStore:
 
     def read_scratch(self, name: str) -> bytes:
         """What `write_scratch` has kept under a name."""
-        return read_whole(self._scratch / _scratch_name(name), "scratch", MOST_SCRATCH_BYTES)
+        return read_whole(self._scratch / check_name(name, "a scratch file"), "scratch", MOST_SCRATCH_BYTES)
 
     @contextmanager
     def writer(self, busy_seconds: float = 5) -> Iterator[None]:
-        """Be the one who writes, after whatever a dead one has left is cleared; Busy if another does not finish."""
+        """Become the writer, and clear what one that died has left; Busy if another does not finish in time."""
         with locked(self.folder / "lock", busy_seconds, self._turn):
             self._clear_leftovers()
             self._writer = os.getpid()
@@ -144,24 +197,41 @@ class FileStore:
         self._manifests.publish(version, manifest)
 
     def write_scratch(self, name: str, sealed: bytes | memoryview) -> None:
-        """Keep something for the time of a load."""
+        """Keep an intermediate result until the load ends."""
         self._needs_writer()
-        path = self._scratch / _scratch_name(name)
+        path = self._scratch / check_name(name, "a scratch file")
         with writing("scratch"):
             path.write_bytes(sealed)
 
     def drop_scratch(self) -> None:
-        """Forget all of it."""
+        """Delete all intermediate results."""
         self._needs_writer()
         self._clear_scratch()
 
     def drop_unreferenced(self, keep: Collection[str] = ()) -> int:
-        """Delete the runs that neither the head nor `keep` names, and say how many; who still reads them gets Stale."""
+        """Delete the runs that neither the head nor `keep` names, and say how many. Later reads of them are Stale."""
         self._needs_writer()
         unwanted = self._runs.stored() - self._manifests.head_shapes().keys() - self._runs.being_made() - set(keep)
         for run in unwanted:
             self._runs.delete(run)
         return len(unwanted)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[HeldRuns]:
+        """Hold the newest version: open its runs, once more if the head has moved on before all were open."""
+        head = self.head()
+        for _ in range(ATTEMPTS):
+            with ExitStack() as held:
+                try:
+                    runs = HeldRuns(self._runs.folder, head, stated_shapes(head)[1], held)
+                except Tampered:
+                    before, head = head, self.head()
+                    if head == before:
+                        raise
+                    continue
+                yield runs
+                return
+        raise FileError("the database changes faster than its files can be opened", hint="try again")
 
     def _needs_writer(self) -> None:
         if self._writer != os.getpid():
@@ -176,7 +246,7 @@ class FileStore:
         return Stale("the table was dropped or sealed anew meanwhile", hint="repeat the query")
 
     def _clear_leftovers(self) -> None:
-        """Delete what a writer who died had not committed. Nothing that any version names is touched."""
+        """Delete what a writer that died had not committed. Nothing that any version names is touched."""
         version = self._manifests.version()
         if max(self._manifests.listed(), default=0) > version + 1:  # no crash leaves that: the head was put back
             raise Tampered
@@ -184,11 +254,10 @@ class FileStore:
         for run in orphans - self._manifests.named_earlier(orphans):
             self._runs.delete(run)
         self._manifests.withdraw(version + 1)
-        for path in (self.folder / "HEAD", self.folder / "database.json"):
-            remove(path.with_name(path.name + TEMPORARY))
         with reading("folder"):
-            for folder in (self._manifests.folder, self._runs.folder):
-                for path in folder.glob("*" + TEMPORARY):
+            for folder in (self.folder, self._manifests.folder, self._runs.folder):
+                clear_drafts(folder)
+                for path in folder.glob("*.tmp"):  # the drafts of release 0.1
                     remove(path)
         self._clear_scratch()
 
@@ -208,33 +277,51 @@ class FileStore:
                 remove(path)
 
 
-def _scratch_name(name: str) -> str:
-    if not is_name(name):
-        raise InvalidParameter("this is no name of a scratch file", hint="lower-case letters, digits and hyphens")
-    return name
+class _RestoringFiles:
+    """A `Restoring` in a draft of a folder. `FileStore.restoring` words its OSErrors."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._head = ""
+
+    def put_database(self, database: str) -> None:
+        """Write database.json."""
+        self._put("database.json", [database_file(database)])
+
+    def put_manifest(self, version: int, manifest: bytes) -> None:
+        """Write a manifest; the last one is the head."""
+        self._head = manifest_name(version, manifest)
+        self._put(f"manifests/{self._head}", [manifest])
+
+    def put_pages(self, run: str, pages: Iterable[bytes]) -> None:
+        """Write a run's pages."""
+        self._put(f"runs/{run}{PAGES}", pages)
+
+    def put_tags(self, run: str, tags: Iterable[bytes]) -> None:
+        """Write its tags."""
+        self._put(f"runs/{run}{TAGS}", tags)
+
+    def finish(self) -> None:
+        """Write HEAD, and make durable which files there are."""
+        self._put("HEAD", [f"{self._head}\n".encode()])
+        for part in (self._folder / "manifests", self._folder / "runs", self._folder):
+            sync_folder(part)
+
+    def _put(self, name: str, pieces: Iterable[bytes]) -> None:
+        with (self._folder / name).open("xb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
 
 
-def _checked(folder: str | os.PathLike[str]) -> Path:
+def _make_folders(database: Path) -> None:
+    for part in ("manifests", "runs", "scratch"):
+        (database / part).mkdir(exist_ok=True)
+
+
+def _checked(folder: Location) -> Path:
     path = Path(folder)
     if "\0" in str(path):
         raise InvalidParameter("this is no name of a folder", hint="name one without a zero byte")
     return path
-
-
-def _database(folder: Path) -> str:
-    if not is_there(folder / "database.json", "database.json"):
-        raise NotFound("there is no database in this folder", hint="make one with `scumble init`")
-    try:
-        fields = json.loads(read_whole(folder / "database.json", "database.json", 1000).decode())
-        version, database = fields["format"], fields["database"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise Tampered from None
-    if type(version) is not int or version < 1:
-        raise Tampered
-    if version > FORMAT:
-        raise NewerVersion(
-            f"the database has format {version}; this Scumble reads up to {FORMAT}", hint="upgrade Scumble"
-        )
-    if not is_name(database):
-        raise Tampered
-    return str(database)

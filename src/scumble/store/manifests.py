@@ -1,27 +1,23 @@
-"""Manifest files: one comes in for every version, and the head, or any earlier one, goes out.
+"""Manifest files: HEAD, and one file for every version, named by its number and its hash.
 
-The provider may see all of it, and reads the public part for the shapes of the runs. It cannot tell whether a manifest
-is genuine; a file that does not even agree with its own name ends in Tampered.
+The provider reads their public part for the shapes of the runs. It cannot tell whether a manifest is genuine; one that
+does not agree with its own name is Tampered.
 """
 
-import re
 import threading
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 from pathlib import Path
 
+from scumble.durable import remove
 from scumble.errors import NotFound, Tampered
-from scumble.store.disk import is_there, read_whole, reading, remove, replace
-from scumble.store.runs import Shape, stated_shapes
+from scumble.store.disk import is_there, read_whole, reading, replace
+from scumble.store.layout import MOST_MANIFEST_BYTES, Shape, manifest_name, stated_shapes, version_of
 
 __all__ = ["ManifestFiles"]
 
-MOST_BYTES = 1 << 30
-_NAME = re.compile(r"([0-9]{8,15})-([0-9a-f]{16})\.manifest")
-
 
 class ManifestFiles:
-    """HEAD and the manifests of a database. `forget` is told of every run that turns out to have another shape."""
+    """HEAD and the manifests of a database. `forget` is called for every run that turns out to have another shape."""
 
     def __init__(self, database: Path, forget: Callable[[str], None]) -> None:
         self.folder = database / "manifests"
@@ -64,7 +60,7 @@ class ManifestFiles:
 
     def publish(self, version: int, manifest: bytes) -> None:
         """Make `manifest` the head: its own file first, then HEAD, both durably."""
-        name = f"{version:08d}-{sha256(manifest).hexdigest()[:16]}.manifest"
+        name = manifest_name(version, manifest)
         self.withdraw(version)
         replace(self.folder / name, f"manifests/{name}", manifest)
         replace(self._head_path, "HEAD", f"{name}\n".encode())
@@ -79,8 +75,8 @@ class ManifestFiles:
         names: dict[int, list[str]] = {}
         with reading("manifests"):
             for path in self.folder.iterdir():
-                if match := _NAME.fullmatch(path.name):
-                    names.setdefault(int(match[1]), []).append(path.name)
+                if (version := version_of(path.name)) is not None:
+                    names.setdefault(version, []).append(path.name)
         return names
 
     def head_shapes(self) -> dict[str, Shape]:
@@ -126,7 +122,7 @@ class ManifestFiles:
             return None
         content = read_whole(self._head_path, "HEAD", 100)
         name = content[:-1].decode("latin-1")
-        if content[-1:] != b"\n" or not _NAME.fullmatch(name):
+        if content[-1:] != b"\n" or version_of(name) is None:
             raise Tampered
         return name
 
@@ -144,14 +140,13 @@ class ManifestFiles:
 
     def _read(self, name: str, known: str = "") -> tuple[bytes, Mapping[str, Shape]]:
         """A manifest, and its runs' shapes, unless its name, and so its content, is known."""
-        content = read_whole(self.folder / name, f"manifests/{name}", MOST_BYTES)
-        match = _NAME.fullmatch(name)
-        if match is None or sha256(content).hexdigest()[:16] != match[2]:
+        content = read_whole(self.folder / name, f"manifests/{name}", MOST_MANIFEST_BYTES)
+        if manifest_name(_version(name), content) != name:
             raise Tampered
         if name == known:
             return content, {}
         version, shapes = stated_shapes(content)
-        if version != int(match[1]):
+        if version != _version(name):
             raise Tampered
         return content, shapes
 

@@ -1,11 +1,11 @@
-"""The transcript: all that the provider sees goes in, and comes out again in the order in which it happened.
+"""The transcript: everything that the provider sees, in the order in which it happened.
 
-An event is a number, a kind, and public facts: names of runs, page numbers, sizes. No byte of a request, an answer or a
-page is ever in it. Time is kept apart, so that two transcripts can be compared without it. The latest events are in
-memory; all of them are in `transcript.log`, one JSON object to a line, if the folder can be written to.
+`RecordingStore` notes what the enclave asks of storage, `provider/front.py` what owners ask of the enclave. An event is
+a number, a kind, and public facts: names of runs, page numbers, sizes. No byte of a request, an answer or a page is
+ever in it. Time is kept apart, so that two transcripts can be compared without it. The latest events are in memory; all
+of them go to the store's log, one JSON object to a line, if it can be written to.
 """
 
-import fcntl
 import itertools
 import json
 import os
@@ -14,68 +14,15 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Self
 
-from scumble.errors import Tampered
-from scumble.store.disk import read_whole
+from scumble.store.protocol import Log
+from scumble.wire.storage import RunShape, Storage
 
-__all__ = ["Event", "Exchange", "Transcript", "TranscriptLog", "comparable", "exchanges", "read_lines"]
-
-
-NAME, OLDER = "transcript.log", "transcript.log.1"
-ROTATE_BYTES = 16 << 20
-
-
-class TranscriptLog:
-    """The log in a folder. Nothing stays open between two writes."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / NAME
-        self._older = folder / OLDER
-
-    def append(self, lines: bytes) -> None:
-        """Append lines, if that is possible."""
-        with suppress(OSError):
-            while lines and not self._append(lines):
-                pass  # the file that was opened is now the older one: once more
-
-    def _append(self, lines: bytes) -> bool:
-        """Append, or make room for it and return False."""
-        handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            ours = os.fstat(handle)
-            try:
-                there = self._path.stat()
-            except FileNotFoundError:
-                return False  # another process has just renamed it
-            if not os.path.samestat(ours, there):
-                return False
-            if ours.st_size and ours.st_size + len(lines) > ROTATE_BYTES:
-                self._path.replace(self._older)
-                return False
-            rest = memoryview(lines)
-            while rest:
-                rest = rest[os.write(handle, rest) :]
-            return True
-        finally:
-            os.close(handle)
-
-
-def read_lines(folder: Path) -> Iterator[bytes]:
-    """The lines of both files, the last one first."""
-    for name in (NAME, OLDER):
-        try:
-            content = read_whole(folder / name, name, 2 * ROTATE_BYTES)
-        except Tampered:  # not there, or nothing that we wrote
-            continue
-        yield from reversed(content.splitlines())
-
+__all__ = ["Event", "Exchange", "RecordingStore", "Transcript", "comparable", "exchanges", "size_bytes"]
 
 FACTS = {
     "greet": ("bytes",),
@@ -165,22 +112,21 @@ class _Exchanging(threading.local):
 
 
 class Transcript:
-    """What one opening of a database has shown the provider. `folder` is where the log goes; None keeps none."""
+    """What the provider has seen since it opened a database. Without a `log`, only the latest events are kept."""
 
-    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, log: Log | None = None) -> None:
         self._opening = secrets.token_hex(4)
         self._next = itertools.count(1).__next__
         self._latest: deque[_Record] = deque(maxlen=MOST_IN_MEMORY)
         self._unwritten: deque[_Record] = deque()
         self._exchanging = _Exchanging()
         self._write: partial[None] | None = None
-        if folder is not None:
-            log = TranscriptLog(Path(folder))
+        if log is not None:
             self._write = partial(_write, log, self._unwritten, self._opening, os.getpid())
             weakref.finalize(self, self._write)
 
     def record(self, kind: str, *facts: Fact) -> int:
-        """Take note of an event, as part of this thread's exchange if it has one; its number."""
+        """Note an event, as part of this thread's exchange if there is one; its number."""
         number = self._next()
         record = (number, time.time_ns(), self._exchanging.number, kind, facts)
         self._latest.append(record)
@@ -191,12 +137,12 @@ class Transcript:
         return number
 
     def open_exchange(self, kind: str, *facts: Fact) -> None:
-        """A greeting or request came in: what this thread does next belongs to it."""
+        """A greeting or request arrived: what this thread does next belongs to it."""
         self._exchanging.number = 0
         self._exchanging.number = self.record(kind, *facts)
 
     def close_exchange(self, kind: str, *facts: Fact) -> None:
-        """Its answer goes out."""
+        """The answer was sent: what this thread does next belongs to no exchange."""
         self.record(kind, *facts)
         self._exchanging.number = 0
 
@@ -217,10 +163,10 @@ class Transcript:
     close = flush
 
     @staticmethod
-    def read(folder: str | os.PathLike[str], last: int | None = None) -> list[Event]:
-        """The last events of the log in a folder, by whatever process; lines that are none are passed over."""
+    def read(log: Log, last: int | None = None) -> list[Event]:
+        """The last events of a log, from any process; lines that hold none are passed over."""
         events: list[Event] = []
-        for line in read_lines(Path(folder)):
+        for line in log.latest_first():
             if last is not None and len(events) >= last:
                 break
             try:
@@ -261,7 +207,7 @@ def comparable(events: Iterable[Event]) -> list[tuple[int, str, int, tuple[tuple
     ]
 
 
-def _write(log: TranscriptLog, unwritten: deque[_Record], opening: str, process: int) -> None:
+def _write(log: Log, unwritten: deque[_Record], opening: str, process: int) -> None:
     if os.getpid() != process:  # a forked child: its parent writes them
         unwritten.clear()
         return
@@ -281,3 +227,75 @@ def _line(opening: str, record: _Record) -> str:
     if facts and isinstance(facts[0], str) and not (facts[0].isascii() and facts[0].isalnum()):
         facts = (json.dumps(facts[0])[1:-1], *facts[1:])
     return _LINES[kind] % (number, time_ns, opening, exchange, *facts)
+
+
+class RecordingStore:
+    """A `Storage` that records every call before it is made, or after it where the answer's size is part of it."""
+
+    def __init__(self, store: Storage, transcript: Transcript) -> None:
+        self._store = store
+        self._record = transcript.record
+
+    def head(self) -> bytes:
+        """The current manifest."""
+        manifest = self._store.head()
+        self._record("head", len(manifest))
+        return manifest
+
+    def manifest(self, version: int) -> bytes:
+        """An earlier one."""
+        manifest = self._store.manifest(version)
+        self._record("manifest", version, len(manifest))
+        return manifest
+
+    def tags(self, run: str, column: int) -> bytes:
+        """The tags of a column's pages."""
+        tags = self._store.tags(run, column)
+        self._record("tags", run, column, len(tags))
+        return tags
+
+    def read(self, run: str, column: int, first_page: int, pages: int, into: memoryview) -> None:
+        """Fill `into` with sealed pages."""
+        self._record("read", run, column, first_page, pages, into.nbytes)
+        self._store.read(run, column, first_page, pages, into)
+
+    def create_run(self, run: str, shape: RunShape) -> None:
+        """Make room for a new run."""
+        self._record("create_run", run, len(shape), sum(pages * slot_bytes for pages, slot_bytes in shape))
+        self._store.create_run(run, shape)
+
+    def write(self, run: str, column: int, first_page: int, pages: bytes | memoryview) -> None:
+        """Write sealed pages of a new run."""
+        self._record("write", run, column, first_page, size_bytes(pages))
+        self._store.write(run, column, first_page, pages)
+
+    def finish_run(self, run: str, tags: Sequence[bytes]) -> None:
+        """Write the tags, and make the run durable."""
+        self._record("finish_run", run, sum(map(len, tags)))
+        self._store.finish_run(run, tags)
+
+    def commit(self, version: int, manifest: bytes) -> None:
+        """Make `manifest` the head."""
+        self._record("commit", version, len(manifest))
+        self._store.commit(version, manifest)
+
+    def write_scratch(self, name: str, sealed: bytes | memoryview) -> None:
+        """Keep an intermediate result until the load ends."""
+        self._record("write_scratch", name, size_bytes(sealed))
+        self._store.write_scratch(name, sealed)
+
+    def read_scratch(self, name: str) -> bytes:
+        """Return an intermediate result."""
+        sealed = self._store.read_scratch(name)
+        self._record("read_scratch", name, len(sealed))
+        return sealed
+
+    def drop_scratch(self) -> None:
+        """Delete all intermediate results."""
+        self._record("drop_scratch")
+        self._store.drop_scratch()
+
+
+def size_bytes(content: bytes | memoryview) -> int:
+    """How many bytes there are, also where the items of a view are larger."""
+    return content.nbytes if isinstance(content, memoryview) else len(content)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
-from scumble.errors import NotFound
+from scumble.errors import NotFound, Tampered
 from scumble.index.file import decode, encode
 from scumble.index.model import IndexModel
 from scumble.types import Schema
@@ -119,18 +119,18 @@ class Table:
             "id": self.id,
             "name": self.name,
             "schema": self.schema.to_json(),
+            "row_bytes": [column.page_row_bytes for column in self.schema],
             "runs": [run.to_json() for run in self.runs],
         }
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
-        """The inverse."""
-        return cls(
-            fields["id"],
-            fields["name"],
-            Schema.from_json(fields["schema"]),
-            tuple(map(Run.from_json, fields["runs"])),
-        )
+        """The inverse; Tampered if the table states other widths than its schema has. Release 0.1 stated none."""
+        schema = Schema.from_json(fields["schema"])
+        widths = [column.page_row_bytes for column in schema]
+        if fields.get("row_bytes", widths) != widths:
+            raise Tampered
+        return cls(fields["id"], fields["name"], schema, tuple(map(Run.from_json, fields["runs"])))
 
 
 @dataclass(frozen=True, eq=False)

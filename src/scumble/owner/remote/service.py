@@ -223,7 +223,7 @@ class RemoteService:
                 self._ask("DELETE", path)
 
     @property
-    def lags(self) -> bool:
+    def stamp_lags(self) -> bool:
         """The stamp is that of the last answer."""
         return True
 
@@ -235,9 +235,12 @@ class RemoteService:
         return self._stamp
 
     def drop_unreferenced(self) -> int:
-        """Have the runs deleted that no table has any more."""
-        self._ask("POST", f"/sessions/{self._session}/tidy")
-        return 0
+        """Have the runs deleted that no table has any more; how many they were, as the service says."""
+        body = self._ask("POST", f"/sessions/{self._session}/tidy").body
+        try:
+            return int(json.loads(body)["runs"])
+        except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+            raise Unavailable("the service does not say what it deleted", hint="is this a Scumble service?") from None
 
     def close(self) -> None:
         """Close the connections."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from provider_databases import load
+from store_databases import load
 
 from scumble.errors import Corrupt, FileError, NewerVersion
 from scumble.store.backup import backup, restore
@@ -30,7 +30,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     load(store, 2, RUNS, "r2")
     store.close()
     sink = io.BytesIO()
-    backup(sink, folder)
+    backup(sink, FileStore(folder))
     return sink.getvalue()
 
 
@@ -67,13 +67,13 @@ def listing(parts: list[Member]) -> list[Member]:
 
 def refused(archive: bytes, place: Path, error: type[FileError] = Corrupt) -> None:
     with pytest.raises(error) as caught:
-        restore(io.BytesIO(archive), place)
+        restore(io.BytesIO(archive), FileStore.restoring(place))
     assert caught.value.hint
 
 
 def test_the_tools_of_these_tests_change_nothing(archive: bytes, tmp_path: Path) -> None:
     assert packed(listing(members(archive))) == archive
-    restore(io.BytesIO(archive + bytes(9216)), tmp_path / "db")  # as other programs fill up
+    restore(io.BytesIO(archive + bytes(9216)), FileStore.restoring(tmp_path / "db"))  # as other programs fill up
     assert FileStore(tmp_path / "db").head()
 
 
@@ -87,7 +87,7 @@ def test_every_changed_byte_is_refused(archive: bytes, place: Path) -> None:
         changed = bytearray(archive)
         changed[at] ^= 0x11
         with pytest.raises(FileError):
-            restore(io.BytesIO(changed), place)
+            restore(io.BytesIO(changed), FileStore.restoring(place))
 
 
 def renamed(name: str) -> Callable[[list[Member], int], None]:
@@ -210,5 +210,5 @@ def test_any_blocks_in_any_order_are_refused_in_our_words(archive: bytes, tmp_pa
     mixed = archive[:keep] + b"".join(some)
     if mixed.rstrip(b"\0") != archive.rstrip(b"\0"):
         with pytest.raises(FileError):
-            restore(io.BytesIO(mixed), tmp_path / "db")
+            restore(io.BytesIO(mixed), FileStore.restoring(tmp_path / "db"))
     assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from fronting import NONCE, Fronting, answers_in, read_all, until
+from fronts import NONCE, Fronting, answers_in, read_all, until
 
 HOST = b"host: a\r\n"
 HEALTH = b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n"

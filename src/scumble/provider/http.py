@@ -1,4 +1,4 @@
-"""The HTTP surface of a provider: paths and opaque bodies come in, opaque answers or plain refusals go out.
+"""The HTTP surface of a provider.
 
     GET    /health, /metrics, /v1/service, /v1/openapi.json
     POST   /v1/attest                                  a nonce; evidence of an enclave, its key, and its id
@@ -7,12 +7,13 @@
     POST   /v1/<tenant>/<database>/sessions            an enclave's id and a greeting; a session and an answer
     POST   /v1/<tenant>/<database>/sessions/<number>   a sealed request; a sealed answer
     DELETE /v1/<tenant>/<database>/sessions/<number>
-    PUT    /v1/<tenant>/<database>/sessions/<number>/writer     hold the database for writing, or go on holding it
+    PUT    /v1/<tenant>/<database>/sessions/<number>/writer     hold the database for writing, or renew the hold
     DELETE /v1/<tenant>/<database>/sessions/<number>/writer
-    POST   /v1/<tenant>/<database>/sessions/<number>/tidy       delete what no table has any more
+    POST   /v1/<tenant>/<database>/sessions/<number>/tidy       delete the runs of no table
 
-Whatever an enclave answers has the status 200, errors included: they are inside, sealed. Other refusals are the front's
-own, and depend on nothing secret. openapi.py describes all of it for those who write another client.
+Bodies are sealed, and opaque to the front. Every answer of an enclave has the status 200, errors included: they are
+inside. Other refusals are the front's own, and depend on nothing secret. openapi.py describes the surface for other
+clients.
 """
 
 import asyncio
@@ -31,11 +32,20 @@ from starlette.types import Receive, Scope, Send
 from scumble.errors import InvalidParameter, NewerVersion, NotFound, ScumbleError
 from scumble.provider.fleet import NONCE_BYTES, Fleet
 from scumble.provider.hosting import Hosted, Hosting
-from scumble.provider.limits import Limits, RateLimit, client_of
-from scumble.provider.logs import Log
-from scumble.provider.metrics import Metrics
+from scumble.provider.limits import (
+    Crowded,
+    Limits,
+    NoLength,
+    NoMethod,
+    RateLimit,
+    TooLarge,
+    TooMany,
+    TooSlow,
+    client_of,
+    refused,
+)
+from scumble.provider.observe import Log, Metrics
 from scumble.provider.openapi import description
-from scumble.provider.refusals import Crowded, NoLength, NoMethod, TooLarge, TooMany, TooSlow, refused
 from scumble.wire.protocol import DATABASE, ENCLAVE, OLDEST, PROTOCOL, SESSION, STAMP, VERSION
 
 __all__ = ["Front", "application"]
@@ -44,13 +54,13 @@ THREADS = 64
 LONGEST_BUSY_SECONDS = 60.0
 LONGEST_SESSION_DIGITS = 19
 ANY_VERSION = frozenset(["health", "metrics", "service", "openapi", "unknown", "crowded"])
-"""Answered whatever protocol a client speaks: it may want to find out which one it should."""
+"""Answered to clients of any protocol: they may want to find out which one to speak."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Front:
-    """UNTRUSTED: what lies behind the HTTP surface."""
+    """UNTRUSTED: a handler for every path, and what they share."""
 
     def __init__(self, fleet: Fleet, hosting: Hosting, metrics: Metrics, limits: Limits, log: Log) -> None:
         self.fleet, self.hosting, self.metrics, self.limits, self.log = fleet, hosting, metrics, limits, log
@@ -68,16 +78,16 @@ class Front:
         return JSONResponse(facts, 200 if alive else 503)
 
     async def figures(self, _: Request) -> Response:
-        """For Prometheus."""
+        """Figures for Prometheus."""
         sessions = sum(member.sessions for member in self.fleet.members)
         return Response(self.metrics.text(self.fleet.alive, sessions), media_type="text/plain; version=0.0.4")
 
     async def service(self, _: Request) -> Response:
-        """What is spoken here."""
+        """Which protocols this service speaks."""
         return JSONResponse({"service": "scumble", "protocols": [OLDEST, PROTOCOL], "enclaves": self.fleet.size})
 
     async def describe_surface(self, _: Request) -> Response:
-        """What can be asked, in OpenAPI's form."""
+        """The description of this surface, in OpenAPI's form."""
         return JSONResponse(description())
 
     async def attest(self, request: Request) -> Response:
@@ -93,7 +103,7 @@ class Front:
     # --- databases and sessions --------------------------------------------------------------------
 
     async def create(self, request: Request) -> Response:
-        """Make an empty database for a tenant."""
+        """Make an empty database for a tenant that shows its token."""
         self._admit(request, self._greetings)
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         database = (await self._body(request)).decode("ascii", "replace")
@@ -104,14 +114,14 @@ class Front:
     async def describe(self, request: Request) -> Response:
         """A database's id: a client that has a key compares it with the key's."""
         hosted = await self._hosted(request)
-        return Response(headers={DATABASE: hosted.store.database, STAMP: hosted.stamp()})
+        return Response(headers={DATABASE: hosted.store.database, STAMP: hosted.store.stamp()})
 
     async def greet(self, request: Request) -> Response:
-        """Open a session."""
+        """Open a session in the enclave that the greeting is sealed to."""
         self._admit(request, self._greetings)
         hosted, body = await self._hosted(request), await self._body(request)
         session, answer = await self._in_thread(hosted.provider.greet, body)
-        return _opaque(answer, {SESSION: str(session), STAMP: hosted.stamp()})
+        return _opaque(answer, {SESSION: str(session), STAMP: hosted.store.stamp()})
 
     async def request(self, request: Request) -> Response:
         """Pass on a sealed request, and the sealed answer."""
@@ -132,21 +142,21 @@ class Front:
         if not await self._in_thread(_may_hold, hosted, session):
             raise NotFound("this session may not write", hint="ask the owner for a grant")
         await self._in_thread(hosted.leases.take, session, busy_seconds)
-        return Response(status_code=204, headers={STAMP: hosted.stamp()})
+        return Response(status_code=204, headers={STAMP: hosted.store.stamp()})
 
-    async def let_go(self, request: Request) -> Response:
-        """Let others write."""
+    async def release(self, request: Request) -> Response:
+        """Stop holding the database, so that others may write."""
         hosted = await self._hosted(request)
         await self._in_thread(hosted.leases.give_back, _session(request))
         return Response(status_code=204)
 
-    async def tidy(self, request: Request) -> Response:
-        """Delete what no table has any more."""
+    async def drop_unreferenced(self, request: Request) -> Response:
+        """Delete the runs that no table has any more; how many they were."""
         hosted = await self._hosted(request)
         return JSONResponse({"runs": await self._in_thread(hosted.leases.drop_unreferenced, _session(request))})
 
     async def crowded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request on a connection that is one too many; an ASGI application of its own."""
+        """Refuse a request on a connection beyond the limit; an ASGI application of its own."""
 
         async def refuse(_: Request) -> Response:
             raise Crowded
@@ -154,10 +164,10 @@ class Front:
         response = await self.handled("crowded", refuse)(Request(scope, receive))
         await response(scope, receive, send)
 
-    # --- what they have in common ------------------------------------------------------------------
+    # --- shared by the handlers ---------------------------------------------------------------------
 
     def handled(self, kind: str, handler: Handler) -> Handler:
-        """A handler with its refusals as answers, and a line in the log."""
+        """A handler whose errors become answers, and whose requests are counted and logged."""
 
         async def handle(request: Request) -> Response:
             begun = time.perf_counter()
@@ -180,7 +190,7 @@ class Front:
         return handle
 
     def _note(self, kind: str, request: Request, response: Response, seconds: float) -> None:
-        """Count a request, and write it down: with the names of a database that there is, and no others."""
+        """Count and log a request, with the names of its database only if there is such a database."""
         received, sent = int(request.scope.get("received", 0)), len(response.body)
         self.metrics.request(kind, response.status_code, seconds, received, sent)
         names = {name: request.path_params[name] for name in ("tenant", "database") if name in request.path_params}
@@ -204,7 +214,7 @@ class Front:
         return self.hosting.known(tenant, name) or await self._in_thread(self.hosting.get, tenant, name)
 
     async def _body(self, request: Request) -> bytes:
-        """The body, if it is not too large and comes in time: the more has come, the longer the rest may take."""
+        """The body, if it is not too large and comes in time: the more has arrived, the longer the rest may take."""
         pieces: list[bytes] = []
         size, begun = 0, asyncio.get_running_loop().time()
         try:
@@ -225,7 +235,7 @@ class Front:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     def close(self) -> None:
-        """Wait for what is under way, then let go of everything."""
+        """Wait for the requests under way, then close the enclaves and the databases."""
         self._threads.shutdown(wait=True)
         self.fleet.close()
         self.hosting.close()
@@ -247,8 +257,8 @@ def application(front: Front) -> Starlette:
         ("GET", database, "describe", front.describe),
         ("POST", database + "/sessions", "greet", front.greet),
         ("PUT", session + "/writer", "hold", front.hold),
-        ("DELETE", session + "/writer", "let_go", front.let_go),
-        ("POST", session + "/tidy", "tidy", front.tidy),
+        ("DELETE", session + "/writer", "let_go", front.release),
+        ("POST", session + "/tidy", "tidy", front.drop_unreferenced),
     ]
     places: dict[str, dict[str, Handler]] = {}
     for method, path, kind, handler in table:
@@ -259,14 +269,14 @@ def application(front: Front) -> Starlette:
         return await front.handled("unknown", lambda _: _nothing_there(error))(request)
 
     made = Starlette(routes=routes, exception_handlers={HTTPException: elsewhere})
-    made.router.redirect_slashes = False  # a redirect would repeat whatever Host the client has named
+    made.router.redirect_slashes = False  # a redirect would repeat any Host that the client names
     return made
 
 
 def _by_method(methods: dict[str, Handler]) -> Handler:
     async def handle(request: Request) -> Response:
         if b"%" in request.scope.get("raw_path", b""):
-            raise HTTPException(404)  # no name needs it: a proxy in front may not see the same path in it
+            raise HTTPException(404)  # no name needs it, and a proxy in front might read the path differently
         return await methods["GET" if request.method == "HEAD" else request.method](request)
 
     return handle
@@ -279,7 +289,7 @@ async def _nothing_there(error: Exception) -> Response:
 
 
 def _speak(request: Request) -> None:
-    """Refuse a client of a protocol that is not spoken here."""
+    """Refuse a client whose protocol this service does not speak."""
     spoken = request.headers.get(VERSION, str(OLDEST))
     if not (spoken.isascii() and spoken.isdecimal() and len(spoken) < 9 and OLDEST <= int(spoken) <= PROTOCOL):
         raise NewerVersion(
@@ -289,7 +299,7 @@ def _speak(request: Request) -> None:
 
 
 def _framed(request: Request, most: int) -> None:
-    """Refuse a body of which the length is not known, or known to be too large, before any of it is read."""
+    """Refuse a body of unknown length, or one that is too large, before any of it is read."""
     if "transfer-encoding" in request.headers:
         raise NoLength
     if int(request.headers.get("content-length", "0")) > most:
@@ -297,12 +307,12 @@ def _framed(request: Request, most: int) -> None:
 
 
 def _answered(hosted: Hosted, session: int, body: bytes) -> tuple[bytes, str]:
-    """An answer, and the stamp with it: a file is looked at, which the event loop should not wait for."""
-    return hosted.provider.request(session, body), hosted.stamp()
+    """An answer and the stamp after it, together: asking for the stamp may touch a disk."""
+    return hosted.provider.request(session, body), hosted.store.stamp()
 
 
 def _may_hold(hosted: Hosted, session: int) -> bool:
-    """Whether a session may hold a database for writing: whoever begins it, and whom its enclave would let."""
+    """Whether a session may hold a database for writing: any if it is empty, else those the enclave lets write."""
     return hosted.routing.may_write(session) or hosted.store.is_empty()
 
 

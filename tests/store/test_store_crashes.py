@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from provider_databases import check_run, database, files, load, manifest, shape, write_run
+from store_databases import check_run, database, files, load, manifest, shape, write_run
 
 from scumble.errors import Busy
 from scumble.store.files import FileStore

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from fronting import DATABASE, NONCE, Fronting, fronting, until
+from fronts import DATABASE, NONCE, Fronting, fronting, until
 from prometheus_client.parser import text_string_to_metric_families
 
 PLANTED = b"planted-in-a-body-5f3a"

@@ -4,14 +4,17 @@ import json
 import random
 from hashlib import sha256
 from pathlib import Path
+from typing import TypeVar
 
 from scumble.errors import NotFound
 from scumble.store.files import FileStore
+from scumble.store.protocol import Store
 from scumble.types import Column, ColumnType, Kind, Schema
 from scumble.wire.catalog import Catalog, Run, Table
-from scumble.wire.manifest import pack
+from scumble.wire.manifest import pack, public_part
 
 PAGE_ROWS = 16
+AnyStore = TypeVar("AnyStore", bound=Store)
 SCHEMA = Schema(
     (
         Column("amount", ColumnType(Kind.INTEGER, "bigint"), False),
@@ -42,7 +45,7 @@ def tags_of(run: str, pages: int) -> list[bytes]:
     return [random.Random(f"tags {run} {column}").randbytes(16 * pages) for column in range(3)]  # noqa: S311
 
 
-def write_run(store: FileStore, run: str, pages: int) -> None:
+def write_run(store: Store, run: str, pages: int) -> None:
     store.create_run(run, shape(pages))
     for column in range(3):
         content = pages_of(run, column, pages)
@@ -52,7 +55,7 @@ def write_run(store: FileStore, run: str, pages: int) -> None:
     store.finish_run(run, tags_of(run, pages))
 
 
-def load(store: FileStore, version: int, runs: dict[str, int], new: str) -> None:
+def load(store: Store, version: int, runs: dict[str, int], new: str) -> None:
     """One whole load, as an enclave would do it: `new` is made and committed together with the other runs."""
     with store.writer(busy_seconds=1):
         store.write_scratch("sort-1", b"s" * 100)
@@ -67,19 +70,23 @@ def load(store: FileStore, version: int, runs: dict[str, int], new: str) -> None
 
 def database(folder: Path, *runs: tuple[str, int]) -> FileStore:
     """A database in which every run came with its own version."""
-    store = FileStore.create(folder, "d0")
+    return filled(FileStore.create(folder, "d0"), *runs)
+
+
+def filled(store: AnyStore, *runs: tuple[str, int]) -> AnyStore:
+    """An empty store, after loads that make one run each."""
     for version in range(1, len(runs) + 1):
         load(store, version, dict(runs[:version]), runs[version - 1][0])
     return store
 
 
-def read(store: FileStore, run: str, column: int, first: int, pages: int) -> bytes:
+def read(store: Store, run: str, column: int, first: int, pages: int) -> bytes:
     into = bytearray(pages * SLOT_BYTES[column])
     store.read(run, column, first, pages, memoryview(into))
     return bytes(into)
 
 
-def check_run(store: FileStore, run: str, pages: int) -> None:
+def check_run(store: Store, run: str, pages: int) -> None:
     for column in range(3):
         assert read(store, run, column, 0, pages) == pages_of(run, column, pages)
         assert store.tags(run, column) == tags_of(run, pages)[column]
@@ -89,3 +96,8 @@ def files(folder: Path) -> set[str]:
     """The names of all files of a database that a load can leave."""
     found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     return {name for name in found if name not in ("lock", "database.json") and not name.startswith("transcript.log")}
+
+
+CATALOG_0_1 = json.loads(public_part(manifest(1, {"ab": 3, "cd": 2})))
+"""The public part of a manifest as release 0.1 wrote it: without the widths of rows."""
+del CATALOG_0_1["tables"][0]["row_bytes"]

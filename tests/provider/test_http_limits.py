@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fronting import DATABASE, NONCE, Fronting, fronting, until
+from fronts import DATABASE, NONCE, Fronting, fronting, until
 
 from scumble.errors import InvalidParameter, NewerVersion
 from scumble.owner.remote import service as transport

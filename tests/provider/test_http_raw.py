@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from fronting import NONCE, Fronting, answers_in, until
+from fronts import NONCE, Fronting, answers_in, until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

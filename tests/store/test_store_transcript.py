@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from provider_databases import SLOT_BYTES, database, manifest, pages_of, shape, tags_of
+from store_databases import SLOT_BYTES, database, manifest, pages_of, shape, tags_of
 
 from scumble.errors import NotFound, Tampered
-from scumble.provider.front import Provider, RecordingStore
-from scumble.store import transcript as transcript_log
+from scumble.provider.front import Provider
+from scumble.store import disk
 from scumble.store import transcript as transcript_module
+from scumble.store.disk import LogFiles
 from scumble.store.files import FileStore
-from scumble.store.transcript import FACTS, Event, Transcript, comparable, exchanges
+from scumble.store.transcript import FACTS, Event, RecordingStore, Transcript, comparable, exchanges
 from scumble.wire.storage import Enclave, Storage
 
 SECRET = b"a request that only the enclave may open"
@@ -159,15 +160,15 @@ def test_the_log_is_read_back_and_holds_no_byte_of_a_request(tmp_path: Path) -> 
     assert len((tmp_path / "transcript.log").read_bytes()) > 64_000  # written before it is closed
     front.close()
     events = list(front.transcript.events())
-    assert Transcript.read(tmp_path) == events
-    assert Transcript.read(tmp_path, last=5) == events[-5:]
-    assert Transcript.read(tmp_path, last=0) == []
-    assert [e.time_ns for e in Transcript.read(tmp_path)] == [e.time_ns for e in events]
+    assert Transcript.read(LogFiles(tmp_path)) == events
+    assert Transcript.read(LogFiles(tmp_path), last=5) == events[-5:]
+    assert Transcript.read(LogFiles(tmp_path), last=0) == []
+    assert [e.time_ns for e in Transcript.read(LogFiles(tmp_path))] == [e.time_ns for e in events]
     log = (tmp_path / "transcript.log").read_bytes()
     assert SECRET not in log
     assert b"hello" not in log
     assert [json.loads(line) for line in log.splitlines()] == [event.to_json() for event in events]
-    assert len(list(exchanges(Transcript.read(tmp_path)))) == 301
+    assert len(list(exchanges(Transcript.read(LogFiles(tmp_path))))) == 301
 
 
 def test_transcripts_compare_without_time_and_without_random_names(tmp_path: Path) -> None:
@@ -185,7 +186,7 @@ def test_transcripts_compare_without_time_and_without_random_names(tmp_path: Pat
 
 
 def test_two_openings_of_a_database_do_not_mix(tmp_path: Path) -> None:
-    first, second = Transcript(tmp_path), Transcript(tmp_path)
+    first, second = Transcript(LogFiles(tmp_path)), Transcript(LogFiles(tmp_path))
     for transcript in (first, second):
         transcript.open_exchange("request", 1, 10)
     first.record("head", 1)
@@ -193,37 +194,38 @@ def test_two_openings_of_a_database_do_not_mix(tmp_path: Path) -> None:
     for transcript in (first, second):
         transcript.close_exchange("answer", 1, 10)
         transcript.flush()
-    found = list(exchanges(Transcript.read(tmp_path)))
+    found = list(exchanges(Transcript.read(LogFiles(tmp_path))))
     assert [[event["bytes"] for event in one.inside] for one in found] == [[1], [2]]
 
 
 def test_the_log_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transcript_log, "ROTATE_BYTES", 100_000)
-    transcript = Transcript(tmp_path)
+    monkeypatch.setattr(disk, "ROTATE_BYTES", 100_000)
+    transcript = Transcript(LogFiles(tmp_path))
     for page in range(3000):
         transcript.record("read", "ab", 0, page, 1, 100)
     transcript.close()
     sizes = [(tmp_path / name).stat().st_size for name in ("transcript.log", "transcript.log.1")]
     assert max(sizes) <= 100_000
-    pages = [event["first_page"] for event in Transcript.read(tmp_path)]
+    pages = [event["first_page"] for event in Transcript.read(LogFiles(tmp_path))]
     assert pages == list(range(3000 - len(pages), 3000))
     assert len(pages) > 700
-    assert Transcript.read(tmp_path, last=1000) == list(transcript.events())[-1000:]
+    assert Transcript.read(LogFiles(tmp_path), last=1000) == list(transcript.events())[-1000:]
 
 
 def test_several_processes_write_and_rotate_one_log(tmp_path: Path) -> None:
     code = """if True:
         import sys
-        from scumble.store import transcript as transcript_log
+        from pathlib import Path
+        from scumble.store import disk
         from scumble.store.transcript import Transcript
-        transcript_log.ROTATE_BYTES = 2_000_000
-        transcript = Transcript(sys.argv[1])
+        disk.ROTATE_BYTES = 2_000_000
+        transcript = Transcript(disk.LogFiles(Path(sys.argv[1])))
         for page in range(5000):
             transcript.record("read", sys.argv[2], 0, page, 1, 100)
     """
     processes = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(n)]) for n in range(4)]
     assert [process.wait(60) for process in processes] == [0] * 4
-    events = Transcript.read(tmp_path)
+    events = Transcript.read(LogFiles(tmp_path))
     for n in range(4):  # flushed at exit, and nothing lost: both files together hold more than was written
         assert [event["first_page"] for event in events if event["run"] == str(n)] == list(range(5000))
     assert (tmp_path / "transcript.log.1").exists()
@@ -241,17 +243,17 @@ def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_log_that_cannot_be_written_stops_no_query(tmp_path: Path) -> None:
     (tmp_path / "transcript.log").mkdir()
     front = provider(tmp_path / "db")
-    front.transcript = Transcript(tmp_path)
+    front.transcript = Transcript(LogFiles(tmp_path))
     for _ in range(500):
         front.request(3, b"x")
     front.close()
-    assert Transcript.read(tmp_path) == []
+    assert Transcript.read(LogFiles(tmp_path)) == []
     assert len(list(front.transcript.events())) == 1000  # without the reads, which the other transcript has
-    assert Transcript.read(tmp_path / "nowhere") == []
+    assert Transcript.read(LogFiles(tmp_path / "nowhere")) == []
 
 
 def test_a_forked_child_does_not_write_what_its_parent_saw(tmp_path: Path) -> None:
-    transcript = Transcript(tmp_path)
+    transcript = Transcript(LogFiles(tmp_path))
     transcript.record("head", 1)
     child = os.fork()
     if child == 0:
@@ -261,7 +263,7 @@ def test_a_forked_child_does_not_write_what_its_parent_saw(tmp_path: Path) -> No
             os._exit(0)
     os.waitpid(child, 0)
     transcript.flush()
-    assert len(Transcript.read(tmp_path)) == 1
+    assert len(Transcript.read(LogFiles(tmp_path))) == 1
 
 
 NAMES: st.SearchStrategy[int | str] = st.text()
@@ -286,7 +288,7 @@ def test_lines_that_are_no_events_are_passed_over(tmp_path_factory: pytest.TempP
     whole = b'{"number":1,"time_ns":1,"opening":"a","exchange":0,"kind":"head","bytes":5}\n'
     wrong = whole.replace(b":5", b':"5"') + whole.replace(b'"a"', b"7") + whole.replace(b":1,", b":true,")
     (folder / "transcript.log").write_bytes(whole + wrong + junk + b"\n" + whole + whole[:40])
-    assert [event["bytes"] for event in Transcript.read(folder)] == [5, 5]
+    assert [event["bytes"] for event in Transcript.read(LogFiles(folder))] == [5, 5]
 
 
 def test_a_failed_call_is_seen_as_well(tmp_path: Path) -> None:

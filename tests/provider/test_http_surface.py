@@ -5,13 +5,13 @@ from typing import Any, cast
 
 import pytest
 import schemathesis
-from fronting import DATABASE, Fronting
+from fronts import DATABASE, Fronting
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis import checks
 from starlette.routing import Route
 
-from scumble.provider.app import Front, application
+from scumble.provider.http import Front, application
 from scumble.provider.openapi import DATABASE_ID, NAME, description
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from provider_databases import SLOT_BYTES, check_run, database, manifest, read
+from store_databases import SLOT_BYTES, check_run, database, manifest, read
 
 from scumble.errors import InvalidParameter, NotFound, Tampered
 from scumble.store.files import FileStore
-from scumble.store.runs import stated_shapes
+from scumble.store.layout import stated_shapes
 from scumble.wire.manifest import MAGIC, pack, public_part, unpack
 
 JSON = st.recursive(
@@ -87,6 +87,7 @@ def test_a_catalog_altered_anywhere_has_shapes_that_fit_or_is_tampered(place: tu
 def test_a_catalog_that_would_take_forever_is_tampered() -> None:
     for field, value in (("digits", 10**15), ("max_bytes", 10**4000)):
         catalog = json.loads(json.dumps(CATALOG))
+        del catalog["tables"][0]["row_bytes"]  # as release 0.1 wrote it
         catalog["tables"][0]["schema"][0]["type"] = {"kind": "decimal", "sql": "decimal", field: value, "digits": value}
         with pytest.raises(Tampered):
             stated_shapes(pack(json.dumps(catalog).encode(), b""))
@@ -244,7 +245,7 @@ def test_a_catalog_with_other_widths_is_followed_and_then_forgotten(tmp_path: Pa
     check_run(store, "ab", 4)
     genuine = store.head()
     catalog = json.loads(public_part(genuine))
-    catalog["tables"][0]["schema"][0]["type"]["sql"] = "integer"
+    catalog["tables"][0]["row_bytes"][0] = 4
     _put_head(tmp_path, pack(json.dumps(catalog).encode(), b""))
     store.head()
     with pytest.raises(Tampered):

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from provider_databases import load, manifest, write_run
+from store_databases import load, manifest, write_run
 from typing_extensions import Buffer
 
 from scumble.errors import Exists, FileError, NotFound, Tampered
@@ -47,14 +47,14 @@ def open_files() -> int:
 
 def archive_of(folder: Path) -> bytes:
     sink = io.BytesIO()
-    backup(sink, folder)
+    backup(sink, FileStore(folder))
     return sink.getvalue()
 
 
 def test_a_restored_folder_is_the_same(folder: Path, tmp_path: Path) -> None:
-    report = backup_to(tmp_path / "b.tar", folder)
+    report = backup_to(tmp_path / "b.tar", FileStore(folder))
     assert report == Report("d0", 3, 3, (tmp_path / "b.tar").stat().st_size)
-    assert restore_from(tmp_path / "b.tar", tmp_path / "again") == report
+    assert restore_from(tmp_path / "b.tar", FileStore.restoring(tmp_path / "again")) == report
     assert kept(tmp_path / "again") == kept(folder)
     assert (tmp_path / "again/scratch").is_dir()
     store = FileStore(tmp_path / "again")
@@ -67,7 +67,7 @@ def test_the_same_version_gives_the_same_bytes(folder: Path, tmp_path: Path) -> 
     (folder / "transcript.log").write_text("{}\n")
     (folder / "scratch/sort-1").write_bytes(b"s")
     assert archive_of(folder) == first
-    restore(io.BytesIO(first), tmp_path / "again")
+    restore(io.BytesIO(first), FileStore.restoring(tmp_path / "again"))
     assert archive_of(tmp_path / "again") == first
 
 
@@ -112,9 +112,9 @@ def replace_everything(folder: Path) -> None:
 def test_runs_that_are_dropped_during_a_backup_are_in_it_all_the_same(folder: Path, tmp_path: Path) -> None:
     before = kept(folder)
     sink = SlowSink(lambda: replace_everything(folder))
-    assert backup(sink, folder).version == 3
+    assert backup(sink, FileStore(folder)).version == 3
     assert not (folder / "runs/r3.pages").exists()
-    restore(io.BytesIO(sink.getvalue()), tmp_path / "again")
+    restore(io.BytesIO(sink.getvalue()), FileStore.restoring(tmp_path / "again"))
     assert kept(tmp_path / "again") == before
 
 
@@ -129,12 +129,12 @@ def test_a_head_that_moves_on_while_files_are_opened_is_read_anew(
             replace_everything(folder)
         return open_to_read(path, name)
 
-    monkeypatch.setattr("scumble.store.backup.open_to_read", opens)
+    monkeypatch.setattr("scumble.store.runs.open_to_read", opens)
     descriptors = open_files()
     sink = io.BytesIO()
-    assert backup(sink, folder).version == 4
+    assert backup(sink, FileStore(folder)).version == 4
     assert open_files() == descriptors
-    restore(io.BytesIO(sink.getvalue()), tmp_path / "again")
+    restore(io.BytesIO(sink.getvalue()), FileStore.restoring(tmp_path / "again"))
     assert kept(tmp_path / "again") == kept(folder)
 
 
@@ -172,7 +172,7 @@ def test_every_backup_beside_a_busy_writer_can_be_restored(folder: Path, tmp_pat
     while not done.is_set() or not versions:
         archive = archive_of(folder)
         target = tmp_path / f"copy-{len(versions)}"
-        versions.append(restore(io.BytesIO(archive), target).version)
+        versions.append(restore(io.BytesIO(archive), FileStore.restoring(target)).version)
         assert archive_of(target) == archive
     writer.join()
     assert versions == sorted(versions)
@@ -187,8 +187,10 @@ def test_more_runs_than_files_may_be_open(tmp_path: Path) -> None:
         store.commit(1, manifest(1, runs))
     store.close()
     code = "import resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (60, {hard}))\n"
-    code += "from pathlib import Path; from scumble.store.backup import backup_to\n"
-    code += "print(backup_to(Path(sys.argv[2]), Path(sys.argv[1])).runs)"
+    code += (
+        "from pathlib import Path; from scumble.store.backup import backup_to; from scumble.store import open_store\n"
+    )
+    code += "print(backup_to(Path(sys.argv[2]), open_store(sys.argv[1])).runs)"
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     arguments = [str(tmp_path / "db"), str(tmp_path / "b.tar")]
     enough = [sys.executable, "-c", code.format(hard=hard), *arguments]
@@ -212,33 +214,33 @@ def test_a_damaged_folder_is_not_backed_up(folder: Path, tmp_path: Path, name: s
     for damage in (content[:-1], content + b"x"):
         path.write_bytes(damage)
         with pytest.raises(Tampered):
-            backup_to(tmp_path / "b.tar", folder)
+            backup_to(tmp_path / "b.tar", FileStore(folder))
     path.unlink()
-    with pytest.raises(NotFound if name == "HEAD" else Tampered):
-        backup_to(tmp_path / "b.tar", folder)
+    with pytest.raises(Tampered):
+        backup_to(tmp_path / "b.tar", FileStore(folder))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["db"]
 
 
 def test_an_empty_folder_and_an_empty_database_are_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no database"):
-        backup_to(tmp_path / "b.tar", tmp_path)
+        backup_to(tmp_path / "b.tar", FileStore(tmp_path))
     FileStore.create(tmp_path / "db", "d0").close()
     with pytest.raises(NotFound, match="no version yet"):
-        backup_to(tmp_path / "b.tar", tmp_path / "db")
+        backup_to(tmp_path / "b.tar", FileStore(tmp_path / "db"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["db"]
 
 
 def test_nothing_is_ever_replaced(folder: Path, tmp_path: Path) -> None:
-    backup_to(tmp_path / "b.tar", folder)
+    backup_to(tmp_path / "b.tar", FileStore(folder))
     before = (tmp_path / "b.tar").read_bytes()
     (tmp_path / "link").symlink_to("nowhere")
     (tmp_path / "empty").mkdir()
     for file in ("b.tar", "link", "empty"):
         with pytest.raises(Exists) as caught:
-            backup_to(tmp_path / file, folder)
+            backup_to(tmp_path / file, FileStore(folder))
         assert caught.value.hint
         with pytest.raises(Exists):
-            restore_from(tmp_path / "b.tar", tmp_path / file)
+            restore_from(tmp_path / "b.tar", FileStore.restoring(tmp_path / file))
     assert (tmp_path / "b.tar").read_bytes() == before
     assert list((tmp_path / "empty").iterdir()) == []
 
@@ -253,7 +255,7 @@ def test_a_folder_that_is_made_during_a_restore_is_left_alone(folder: Path, tmp_
             return super().read(count)
 
     with pytest.raises(Exists, match="meanwhile"):
-        restore(Racing(archive), tmp_path / "again")
+        restore(Racing(archive), FileStore.restoring(tmp_path / "again"))
     assert kept(tmp_path / "again") == {"file": b"mine"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again", "db"]
 
@@ -261,20 +263,21 @@ def test_a_folder_that_is_made_during_a_restore_is_left_alone(folder: Path, tmp_
 def test_places_that_cannot_be_written_or_read(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "b.tar").write_bytes(archive_of(folder))
     with pytest.raises(FileError, match="cannot be written"):
-        backup_to(tmp_path / "missing/b.tar", folder)
+        backup_to(tmp_path / "missing/b.tar", FileStore(folder))
     with pytest.raises(FileError, match="cannot be written"):
-        restore_from(tmp_path / "b.tar", tmp_path / "missing/db")
+        restore_from(tmp_path / "b.tar", FileStore.restoring(tmp_path / "missing/db"))
     for source in (tmp_path / "missing", tmp_path):
         with pytest.raises(FileError, match="cannot be read"):
-            restore_from(source, tmp_path / "again")
+            restore_from(source, FileStore.restoring(tmp_path / "again"))
 
 
 @pytest.mark.parametrize(
-    "work", ["backup_to(Path('b.tar'), Path('db'), die)", "restore_from(Path('a.tar'), Path('new'), die)"]
+    "work", ["backup_to(Path('b.tar'), open_store('db'), die)", "restore_from(Path('a.tar'), restoring('new'), die)"]
 )
 def test_a_kill_leaves_nothing_in_its_place(folder: Path, tmp_path: Path, work: str) -> None:
     (tmp_path / "a.tar").write_bytes(archive_of(folder))
-    code = "import os, signal\nfrom pathlib import Path\nfrom scumble.store.backup import backup_to, restore_from\n"
+    code = "import os, signal\nfrom pathlib import Path\nfrom scumble.store import open_store, restoring\n"
+    code += "from scumble.store.backup import backup_to, restore_from\n"
     code += f"def die(*_):\n    os.kill(os.getpid(), signal.SIGKILL)\n{work}"
     process = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False)
     assert process.returncode == -signal.SIGKILL

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fronting import DATABASE
+from fronts import DATABASE
 
 from scumble.errors import Busy
 from scumble.provider.leases import Leases

@@ -1,0 +1,53 @@
+"""The sizes that a manifest states: as the schema has them, today's manifests and those of release 0.1 alike."""
+
+import json
+
+import pytest
+from store_databases import CATALOG_0_1, SCHEMA, manifest
+
+from scumble.errors import Tampered
+from scumble.store.layout import _row_bytes_0_1, stated_shapes
+from scumble.types import Column, ColumnType, Kind, Schema
+from scumble.types.column import INTEGER_WIDTHS
+from scumble.wire.catalog import Table
+from scumble.wire.manifest import pack
+
+TYPES = [
+    *(ColumnType(Kind.INTEGER, name) for name in INTEGER_WIDTHS),
+    *(ColumnType(Kind.DECIMAL, f"decimal({digits},1)", scale=1, digits=digits) for digits in range(1, 19)),
+    *(ColumnType(Kind.TEXT, "varchar", max_bytes=most) for most in (0, 1, 8, 9, 1000)),
+    *(
+        ColumnType(Kind.CATEGORY, "varchar", categories=tuple(f"{number:05d}" for number in range(count)))
+        for count in (1, 128, 129, 32768, 32769)
+    ),
+    ColumnType(Kind.BOOLEAN, "boolean"),
+    ColumnType(Kind.DATE, "date"),
+    ColumnType(Kind.TIME, "time"),
+    ColumnType(Kind.TIMESTAMP, "timestamp_ns"),
+    ColumnType(Kind.FLOAT, "double"),
+]
+
+
+@pytest.mark.parametrize("nullable", [False, True])
+def test_the_widths_of_release_0_1_are_those_that_it_wrote(nullable: bool) -> None:
+    schema = Schema(tuple(Column(f"c{place}", kind, nullable) for place, kind in enumerate(TYPES)))
+    assert list(map(_row_bytes_0_1, schema.to_json())) == [column.page_row_bytes for column in schema]
+
+
+def test_a_manifest_without_widths_has_the_same_shapes() -> None:
+    assert stated_shapes(pack(json.dumps(CATALOG_0_1).encode(), b"")) == stated_shapes(manifest(1, {"ab": 3, "cd": 2}))
+
+
+def test_widths_alone_say_how_large_a_run_is() -> None:
+    catalog = json.loads(json.dumps(CATALOG_0_1))
+    catalog["tables"][0] |= {"row_bytes": [3, 70], "schema": "of types that this release has never heard of"}
+    shape = stated_shapes(pack(json.dumps(catalog).encode(), b""))[1]["ab"]
+    assert shape.columns == ((0, 16 * 3 + 16, 3), (3 * (16 * 3 + 16), 16 * 70 + 16, 3))
+
+
+def test_widths_that_are_not_the_schemas_are_tampered_with() -> None:
+    fields = Table("t0", "t", SCHEMA, ()).to_json()
+    assert Table.from_json(fields).schema == SCHEMA
+    for stated in ([8, 5, 2], [8, 5], [], None):
+        with pytest.raises(Tampered):
+            Table.from_json(fields | {"row_bytes": stated})
