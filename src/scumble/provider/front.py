@@ -130,7 +130,7 @@ class Provider:
         return self.store.writer(busy_seconds)
 
     @property
-    def lags(self) -> bool:
+    def stamp_lags(self) -> bool:
         """The stamp is that of now."""
         return False
 

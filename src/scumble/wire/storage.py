@@ -75,7 +75,7 @@ class Service(Enclave, Protocol):
         """Hold the database for writing; Busy if another does not let go of it in time."""
 
     @property
-    def lags(self) -> bool:
+    def stamp_lags(self) -> bool:
         """Whether `stamp` is as of the last answer rather than of now."""
 
     def stamp(self) -> object:
