@@ -15,7 +15,7 @@ from benchmarks.hospital import FIRST_DAY, LAST_DAY
 from benchmarks.service.running import Running, running
 from scumble.cli.transcript import exchange_lines, public_names
 from scumble.errors import ScumbleError
-from scumble.owner.identity import create_identity
+from scumble.owner.keys import AnalystKey
 from scumble.store import open_store
 from scumble.store.transcript import Transcript, exchanges
 
@@ -74,7 +74,7 @@ def _owner(owner: scumble.Database, plain: Any, types: dict[str, str], show: Any
 
 
 def _analyst(service: Running, owner: scumble.Database, keys: Path, show: Any) -> bool:
-    key = create_identity(keys / "alice.key", None)
+    key = AnalystKey.create(keys / "alice.key", None)
     owner.grant("alice", key.text, ["visits"])
     with scumble.open(service.url("clinic"), key=keys / "alice.key", **SIMULATED) as alice:
         same = alice.sql(QUERY).fetchall() == owner.sql(QUERY).fetchall()
@@ -90,7 +90,7 @@ def _analyst(service: Running, owner: scumble.Database, keys: Path, show: Any) -
 
 def _stranger(service: Running, keys: Path, show: Any) -> bool:
     """Query the table with a valid key that was granted nothing; True if that is refused."""
-    create_identity(keys / "mallory.key", None)
+    AnalystKey.create(keys / "mallory.key", None)
     try:
         with scumble.open(service.url("clinic"), key=keys / "mallory.key", **SIMULATED) as mallory:
             mallory.sql(QUERY)

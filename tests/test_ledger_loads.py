@@ -6,11 +6,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import scumble.embedded
+import scumble
 from scumble.errors import LedgerBusy, ScumbleError
 from scumble.owner.database import Database
+from scumble.owner.ledger import RecordedBudget
 from scumble.owner.versions import Session
-from scumble.privacy.budget import Budget
 
 INDEX = "k int:0:127 epsilon=1"
 
@@ -18,7 +18,7 @@ INDEX = "k int:0:127 epsilon=1"
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Database]:
     """A database with one batch in it, with an index for epsilon 1 and a capacity for a tenth of that."""
-    with scumble.embedded.create(tmp_path / "db", limit=100, delta_limit="1e-3") as made:
+    with scumble.create(tmp_path / "db", limit=100, delta_limit="1e-3") as made:
         load(made)
         yield made
 
@@ -89,11 +89,11 @@ def test_a_batch_that_failed_before_any_noise_costs_nothing(db: Database, monkey
 def test_a_ledger_that_is_busy_at_the_end_does_not_make_a_load_fail(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def busy(self: Budget) -> None:
+    def busy(self: RecordedBudget) -> None:
         raise LedgerBusy("the ledger is locked by another process", hint="try again")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Budget, "settle", busy)
+        patch.setattr(RecordedBudget, "settle", busy)
         load(db)
     assert db.sql("SELECT count(*) FROM t").fetchall() == [(80,)]
     assert len(db.ledger.unsettled()) == 2

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from scumble import embedded
+from scumble import opening
 from scumble.enclave.pages import NONCE_BYTES, DataKeys
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.enclave.versions import open_manifest
@@ -33,9 +33,10 @@ from scumble.index import file as index_file
 from scumble.owner import key_file
 from scumble.owner.anchor import Anchor
 from scumble.owner.database import Database
+from scumble.owner.encoding import encode_rows
 from scumble.owner.indexes import IndexSpec
+from scumble.owner.keys import OwnerKey
 from scumble.owner.ledger import Ledger
-from scumble.owner.loading import encode_rows
 from scumble.owner.queries import LocalSQL
 from scumble.owner.sources import open_source
 from scumble.owner.versions import Session
@@ -91,7 +92,7 @@ _INDEXES = ("k int:0:31 epsilon=1",)
 
 
 def _make_database(home: Path) -> Database:
-    db = embedded.create(home / "db", limit=1000, delta_limit="1e-3")
+    db = opening.create(home / "db", limit=1000, delta_limit="1e-3")
     for _ in range(2):
         db.load("t", _ROWS, types=_TYPES, indexes=_INDEXES, page_rows=16, capacity=16)
     return db
@@ -307,7 +308,7 @@ def _folder(home: Path) -> Ready:
     """Any file of a database, the owner's too: it is opened, queried, checked and written to."""
 
     def use(folder: Path) -> None:
-        with embedded.open(folder) as db:
+        with opening.open(folder) as db:
             db.sql("SELECT count(*), sum(k), max(name) FROM t WHERE k < 20").fetchall()
             db.check()
             db.ledger.spent()
@@ -342,9 +343,10 @@ def _owner_files(home: Path) -> Ready:
     """Key file and anchor: an even first byte for a key, an odd one for an anchor."""
     path = home / "any.key"
     (home / "seed.key").unlink(missing_ok=True)
-    key = key_file.OwnerKey("ab" * 16, bytes(range(32)), bytes(32))
-    sealed = key_file._encode(key, "secret", 2)
-    anchors = key_file.anchor_key(key.root, key.database)
+    key = OwnerKey("ab" * 16, bytes(range(32)), bytes(32))
+    key_file.SCRYPT_COST = 2
+    sealed = key.to_bytes("secret")
+    anchors = key.anchor_key()
     Anchor(3, "cd" * 32).save(home / "seed.anchor", anchors)
 
     def run(data: bytes) -> None:
@@ -356,7 +358,7 @@ def _owner_files(home: Path) -> Ready:
             Anchor.load(path, anchors)
         elif b'"n": 2,' in data or b"scrypt" not in data:  # a higher cost is honest work
             key_file.is_protected(path)
-            key_file.open_key(path, "secret")
+            OwnerKey.open(path, "secret")
 
     def mutate(data: bytes, rng: Random) -> bytes:
         try:
@@ -368,7 +370,7 @@ def _owner_files(home: Path) -> Ready:
         except (ValueError, RecursionError):
             return data
 
-    plain = key_file._encode(key, None, 2)
+    plain = key.to_bytes(None)
     return Ready(run, [b"\0" + plain, b"\0" + sealed, b"\1" + (home / "seed.anchor").read_bytes()], mutate)
 
 
@@ -433,8 +435,8 @@ def _catalog(home: Path) -> Ready:
     """Any JSON in a manifest that the right key sealed: through the enclave, and to the owner."""
     with _make_database(home) as db:
         assert isinstance(db.service, Provider)
-        store, key = db.service.store, db._at.key
-    data_key, signer = key_file.data_key(key.root, key.database), key_file.signing_key(key.root, key.database)
+        store, key = db.service.store, db._at.owner_key
+    data_key, signer = key.data_key(), key.signing_key()
     keys = DataKeys(data_key, key.database)
     public, sealed = unpack(store.head())
     secret = keys.manifest.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], public)
@@ -463,7 +465,7 @@ def _wire(home: Path) -> Ready:
             "SELECT * FROM t WHERE k BETWEEN 3 AND 9 AND colour IS NOT NULL",
         ]
         accesses = [prepare(sql, db._at.catalog).bind().accesses[0] for sql in queries]
-    data_key, signer = key_file.data_key(key.root, key.database), key_file.signing_key(key.root, key.database)
+    data_key, signer = key.data_key(), key.signing_key()
 
     def run(data: bytes) -> None:
         session = Session(TrustedEnclave(_Overlay(store)), key.database, signer, data_key)
@@ -632,7 +634,7 @@ def _spec(home: Path) -> Ready:
     """Index specs, and what they cost."""
 
     def read(text: str) -> None:
-        IndexSpec.parse(text).price()
+        IndexSpec.parse(text).order()
 
     return _text_target(read, _SPECS, *_DOMAINS, "epsilon=", "beta=0", "max_bytes=1", "1/0", "inf", "nan", "=")
 

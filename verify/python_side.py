@@ -146,11 +146,11 @@ class Taint:
 
 
 def _main(folder: Path) -> None:
-    from scumble import embedded
+    from scumble import opening
 
     taint = Taint(folder / "taint.so")
     counts: dict[str, int] = {}
-    with embedded.create(folder / "db", limit=100) as db, ExitStack() as patches:
+    with opening.create(folder / "db", limit=100) as db, ExitStack() as patches:
         for patch in _patches(taint):
             patches.enter_context(patch)
         # Everything runs first without secrets, to import what is imported late; then without, to know what memcheck

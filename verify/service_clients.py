@@ -19,7 +19,7 @@ import scumble
 from scumble.errors import Busy, ScumbleError, Unavailable
 from scumble.owner import loading  # noqa: F401  here, so that no client has to import them anew
 from scumble.owner.database import Database
-from scumble.owner.remote import opening, service  # noqa: F401  the same
+from scumble.owner.remote import service
 from verify import patch
 from verify.service_checker import KEYS, rows_of
 

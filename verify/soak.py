@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from scumble import embedded
+from scumble import opening
 from scumble.errors import BadQuery, ScumbleError
 from scumble.owner import loading  # noqa: F401  here, so that no child has to import them anew
 from scumble.owner.database import Database
@@ -201,7 +201,7 @@ def _work(line: Connection, home: Path, fault: str) -> None:
                 if db is None or task == "open":
                     if db is not None:
                         db.close()
-                    db = embedded.open(home / "db")
+                    db = opening.open(home / "db")
                 if fault == "acknowledged before it is done" and task == "load":
                     line.send(("done", None))
                     _do(db, task, arguments)
@@ -310,7 +310,7 @@ def _load_twice() -> None:
 
 def _forget_spending() -> None:
     """Whoever opens the database puts an old copy of the ledger back."""
-    enter = embedded.open
+    enter = opening.open
 
     def forgetting(folder: Path, **options: Any) -> Database:
         ledger = folder.with_suffix(".ledger")
@@ -319,7 +319,7 @@ def _forget_spending() -> None:
             shutil.copy(*((copy, ledger) if copy.exists() else (ledger, copy)))
         return enter(folder, **options)
 
-    patch(embedded, "open", forgetting)
+    patch(opening, "open", forgetting)
 
 
 FAULTS: dict[str, tuple[Callable[[], None], tuple[Kind, ...]]] = {
@@ -436,7 +436,7 @@ class Soak:
         self.tally.lives += 1
         self._home = self._folder / f"home{self.tally.lives}"
         self._home.mkdir()
-        if _in_a_child(lambda: embedded.create(self._home / "db", limit=10**6, delta_limit="1e-2").close()):
+        if _in_a_child(lambda: opening.create(self._home / "db", limit=10**6, delta_limit="1e-2").close()):
             raise Broken("refusal", "the database cannot be made")
         self._held: dict[str, list[Batch]] = {table: [] for table in TABLES}
         self._versions = 0

@@ -21,7 +21,7 @@ from unittest import mock
 
 import numpy as np
 
-from scumble import embedded
+from scumble import opening
 from scumble.enclave import kernels
 from scumble.enclave.loads import Load
 from scumble.enclave.queries import Accumulation, Batch
@@ -268,7 +268,7 @@ def _databases(folder: Path) -> Iterator[Database]:
     for number, kind in enumerate(KINDS):
         own = folder / str(number)
         own.mkdir()
-        database = embedded.create(own / "db", limit=100)
+        database = opening.create(own / "db", limit=100)
         with mock.patch.object(Load, "_learn", learned):
             options: dict[str, Any] = {"types": TYPES, "page_rows": PAGE_ROWS, "capacity": CAPACITY}
             database.load("t", tables[kind], indexes=["k int:0:1023 epsilon=1"], **options)

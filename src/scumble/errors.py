@@ -1,34 +1,45 @@
 """Every error that Scumble raises on purpose.
 
-    ScumbleError
-    ├── DomainError            a key domain that cannot be
-    │   └── OutOfDomain        a key that its domain does not hold
-    ├── InvalidKeys            null, NaN or of the wrong type
-    ├── InvalidParameter       epsilon, beta, max_error, ... outside what makes sense
-    ├── BudgetError            the ledger says no
-    │   ├── Overdraft          more epsilon or delta than the limit leaves
-    │   ├── BudgetUsed         a budget that already paid for a release
-    │   └── LedgerBusy         another process holds the ledger
-    ├── NotFitted              a lookup before `fit`
-    ├── FileError              an index, ledger or database file that cannot be read or written
-    │   ├── Corrupt            truncated, altered, or no such file format at all
-    │   └── NewerVersion       written by a later Scumble
-    ├── DatabaseError          a database that cannot do what was asked
-    │   ├── NotFound           no such database, table or column
-    │   ├── Exists             there is one already
-    │   ├── Busy               another process is writing
-    │   ├── Refused            the enclave knows no right of this key to do that
-    │   ├── Locked             the owner has to connect to the enclave first
-    │   ├── Stale              the table changed under a prepared statement or a slow reader
-    │   └── BadRows            rows that cannot be loaded, and which
-    ├── KeyRefused             no key file, a wrong passphrase, or a key of another database
-    ├── AttestationRefused     evidence that does not prove which code runs in the enclave
-    ├── Unavailable            the service cannot be reached, or has lost the session
-    ├── Tampered               what came back from the provider is not what was stored
-    └── QueryError             SQL that cannot be answered
-        ├── BadQuery           not SQL, or names what is not there
-        ├── UnsupportedQuery   SQL that Scumble refuses rather than answer wrongly
-        └── Overflow           a sum or product beyond 128 bits
+    ScumbleError                       (PEP 249's Error)
+    ├── DomainError                    a key domain that cannot be
+    │   └── OutOfDomain                a key that its domain does not hold
+    ├── InvalidKeys                    null, NaN or of the wrong type
+    ├── BudgetError                    the ledger says no
+    │   ├── Overdraft                  more epsilon or delta than the limit leaves
+    │   ├── BudgetUsed                 a budget that already paid for a release
+    │   └── LedgerBusy                 another process holds the ledger
+    ├── NotFitted                      a lookup before `fit`
+    ├── InterfaceError                 a call that makes no sense
+    │   └── InvalidParameter           epsilon, beta, max_error, ... outside what makes sense; a closed cursor
+    └── DatabaseError                  a database that cannot do what was asked
+        ├── OperationalError           not now, not here, or not with this key
+        │   ├── FileError              an index, ledger or database file that cannot be read or written
+        │   │   ├── Corrupt            truncated, altered, or no such file format at all
+        │   │   └── NewerVersion       written by a later Scumble
+        │   ├── Busy                   another process is writing
+        │   ├── Locked                 the owner has to connect to the enclave first
+        │   ├── Stale                  the table changed under a prepared statement or a slow reader
+        │   ├── KeyRefused             no key file, a wrong passphrase, or a key of another database
+        │   ├── AttestationRefused     evidence that does not prove which code runs in the enclave
+        │   └── Unavailable            the service cannot be reached, or has lost the session
+        ├── ProgrammingError           a request that this database cannot serve
+        │   ├── NotFound               no such database, table or column
+        │   ├── Exists                 there is one already
+        │   ├── Refused                the enclave grants this key no right to do that
+        │   └── BadQuery               not SQL, or names what is not there; also a QueryError
+        ├── DataError                  values that do not fit
+        │   ├── BadRows                rows that cannot be loaded, and which
+        │   └── Overflow               a sum or product beyond 128 bits; also a QueryError
+        ├── NotSupportedError
+        │   └── UnsupportedQuery       SQL that Scumble refuses rather than answer wrongly; also a QueryError
+        ├── InternalError
+        │   └── Tampered               what came back from the provider is not what was stored
+        ├── IntegrityError             never raised: tables have no constraints
+        └── QueryError                 SQL that cannot be answered
+
+InterfaceError, DatabaseError and the first six classes under it are PEP 249's: `scumble.dbapi` exports these very
+classes. Which error is of which kind follows the drivers of PostgreSQL: a missing table is a ProgrammingError, a wrong
+passphrase an OperationalError, damage an InternalError.
 
 An error is a plain sentence; what the reader can do about it is in `hint`. No key, count or other value from the
 data ever enters either.
@@ -42,10 +53,14 @@ __all__ = [
     "BudgetUsed",
     "Busy",
     "Corrupt",
+    "DataError",
     "DatabaseError",
     "DomainError",
     "Exists",
     "FileError",
+    "IntegrityError",
+    "InterfaceError",
+    "InternalError",
     "InvalidKeys",
     "InvalidParameter",
     "KeyRefused",
@@ -54,9 +69,12 @@ __all__ = [
     "NewerVersion",
     "NotFitted",
     "NotFound",
+    "NotSupportedError",
+    "OperationalError",
     "OutOfDomain",
     "Overdraft",
     "Overflow",
+    "ProgrammingError",
     "QueryError",
     "Refused",
     "ScumbleError",
@@ -91,7 +109,11 @@ class InvalidKeys(ScumbleError):
     """Keys that are null, NaN or of a type that the domain cannot map."""
 
 
-class InvalidParameter(ScumbleError):
+class InterfaceError(ScumbleError):
+    """A call that makes no sense, whatever the database."""
+
+
+class InvalidParameter(InterfaceError):
     """A parameter outside the values that make sense."""
 
 
@@ -115,8 +137,36 @@ class NotFitted(ScumbleError):
     """A lookup before `fit`."""
 
 
-class FileError(ScumbleError):
-    """A file that cannot be read."""
+class DatabaseError(ScumbleError):
+    """A database that cannot do what was asked."""
+
+
+class OperationalError(DatabaseError):
+    """Something that the database depends on is not there: a file, a key, the service, the right moment."""
+
+
+class ProgrammingError(DatabaseError):
+    """A request that this database cannot serve: it names what is not there, or is not allowed."""
+
+
+class DataError(DatabaseError):
+    """Values that do not fit."""
+
+
+class NotSupportedError(DatabaseError):
+    """Something that Scumble does not do."""
+
+
+class InternalError(DatabaseError):
+    """The database is not in the state that it should be in."""
+
+
+class IntegrityError(DatabaseError):
+    """Never raised, since tables have no constraints; PEP 249 wants the name."""
+
+
+class FileError(OperationalError):
+    """A file that cannot be read or written."""
 
 
 class Corrupt(FileError):
@@ -127,60 +177,56 @@ class NewerVersion(FileError):
     """A file written by a later version of Scumble."""
 
 
-class DatabaseError(ScumbleError):
-    """A database that cannot do what was asked."""
-
-
-class NotFound(DatabaseError):
+class NotFound(ProgrammingError):
     """No such database, table or column."""
 
 
-class Exists(DatabaseError):
+class Exists(ProgrammingError):
     """There is one already."""
 
 
-class Busy(DatabaseError):
+class Busy(OperationalError):
     """Another process is writing to the database."""
 
 
-class Refused(DatabaseError):
-    """The enclave knows no right of this key to do that. It never says more: not who has one, nor to what."""
+class Refused(ProgrammingError):
+    """The enclave grants this key no right to do that. It never says more: not who has one, nor to what."""
 
     def __init__(self) -> None:
         super().__init__("the enclave refuses this to your key", hint="ask the database's owner for a grant")
 
 
-class Locked(DatabaseError):
+class Locked(OperationalError):
     """The enclave does not have the database's key: its owner has to connect first."""
 
     def __init__(self) -> None:
         super().__init__("the database is locked", hint="its owner has to connect to this enclave first")
 
 
-class Stale(DatabaseError):
+class Stale(OperationalError):
     """The table changed since the request was planned: plan again."""
 
 
-class BadRows(DatabaseError):
+class BadRows(DataError):
     """Rows that cannot be loaded; the message says which, and never what is in them."""
 
 
-class KeyRefused(ScumbleError):
+class KeyRefused(OperationalError):
     """No key file, a wrong passphrase, or the key of another database."""
 
 
-class Unavailable(ScumbleError):
+class Unavailable(OperationalError):
     """The service cannot be reached, is overloaded, or has lost the session: what was asked may be asked again."""
 
 
-class AttestationRefused(ScumbleError):
+class AttestationRefused(OperationalError):
     """Evidence that does not prove which code runs in the enclave, and which check it failed."""
 
 
-class Tampered(ScumbleError):
+class Tampered(InternalError):
     """What came back from the provider is not what was stored: altered, swapped, truncated or out of date.
 
-    It never says more: which check failed would only help whoever is trying.
+    It never says more: which check failed would only help an attacker.
     """
 
     def __init__(self) -> None:
@@ -190,17 +236,17 @@ class Tampered(ScumbleError):
         )
 
 
-class QueryError(ScumbleError):
+class QueryError(DatabaseError):
     """SQL that cannot be answered."""
 
 
-class BadQuery(QueryError):
+class BadQuery(QueryError, ProgrammingError):
     """Not SQL, or SQL that names what is not there."""
 
 
-class UnsupportedQuery(QueryError):
+class UnsupportedQuery(QueryError, NotSupportedError):
     """SQL that Scumble refuses rather than answer wrongly."""
 
 
-class Overflow(QueryError):
+class Overflow(QueryError, DataError):
     """A sum or a product beyond 128 bits."""

@@ -1,23 +1,35 @@
-"""A database wherever it is: a folder's name or an address comes in, an open `Database` goes out.
+"""Create and open databases: a folder's name or a service's address gives an open `Database`.
 
-`scumble.open("clinic")` is the embedded one, in this process; `scumble.open("scumble://host:7300/clinic")` is at a
-provider's service, whose enclave has to prove itself first. Everything after that is the same.
+`scumble.open("clinic")` is the embedded one: owner, provider and enclave are objects in this process, with the same
+narrow interfaces as between machines, and nothing but this module knows all three. It needs no set-up, and what the
+folder shows is exactly what a provider who keeps it would see; but an enclave in the owner's own process protects
+nothing from that process. `scumble.open("scumble://host:7300/clinic")` is at a provider's service, whose enclave has to
+prove itself first. Everything after that is the same.
 """
 
+import os
+import uuid
+from contextlib import suppress
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
-from scumble import embedded
-from scumble.errors import InvalidParameter
+from scumble.enclave.sessions import TrustedEnclave
+from scumble.errors import Busy, Exists, FileError, InvalidParameter
+from scumble.owner import key_file
 from scumble.owner.database import Database
-from scumble.owner.dbapi import Connection
 from scumble.owner.key_file import Passphrase
-from scumble.owner.remote.address import is_address
+from scumble.owner.keys import OwnerKey, open_key
+from scumble.owner.ledger import Ledger
+from scumble.owner.remote.address import Address, is_address
 from scumble.privacy.amounts import Exact
+from scumble.provider.front import Provider
+from scumble.store import create_store, is_store, open_store
 
-__all__ = ["connect", "create", "open"]
+__all__ = ["Target", "create", "key_path_of", "open"]
 
 Target = str | PathLike[str]
+TOKEN_VARIABLE = "SCUMBLE_TOKEN"  # noqa: S105  its name
 
 
 def create(
@@ -30,26 +42,18 @@ def create(
     token: str | None = None,
     **connecting: Any,
 ) -> Database:
-    """Create an empty database in a new folder or at a service, its key file and its ledger here, and open it.
+    """Create an empty database in a new folder or at a service, with its key file and ledger here, and open it.
 
-    Whoever has the key file, and its passphrase if there is one, can read everything; without it nobody can. `limit`
+    Anyone who has the key file, and its passphrase if there is one, can read everything; without it nobody can. `limit`
     and `delta_limit` are the most epsilon and delta that all indexes together may ever cost. At a service, `token` is
-    the tenant's, and `connecting` are fields of `Connecting`.
+    the tenant's (without it SCUMBLE_TOKEN), and `connecting` are fields of `scumble.owner.remote.service.Connecting`.
     """
+    key_path, owner_terms = key_path_of(target, key), (passphrase, limit, delta_limit)
     if is_address(target):
-        from scumble.owner.remote import opening
-
-        return opening.create(
-            str(target),
-            key=key,
-            passphrase=passphrase,
-            limit=limit,
-            delta_limit=delta_limit,
-            token=token,
-            connecting=opening.Connecting(**connecting),
-        )
-    _refuse({"token": token} | connecting if token is not None else connecting)
-    return embedded.create(target, key=key, passphrase=passphrase, limit=limit, delta_limit=delta_limit)
+        token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
+        return _create_at_service(Address.parse(str(target)), key_path, owner_terms, token, connecting)
+    _check_folder_options({"token": token} | connecting if token is not None else connecting)
+    return _create_in_folder(target, key_path, owner_terms)
 
 
 def open(  # noqa: A001  as in scumble.open(target)
@@ -65,34 +69,92 @@ def open(  # noqa: A001  as in scumble.open(target)
 
     The key file is as given, or SCUMBLE_KEY, or NAME.key beside the folder. At a service `connecting` are fields of
     `Connecting`: `measurement`, `insecure_simulated_enclave`, `timeout_seconds`, `connect_seconds`. An analyst may name
-    the `owner` that it expects, by the public key that `scumble grants` prints; else the first one is remembered.
+    the `owner` it expects, by the public key that `scumble grants` prints; without it the first one is remembered.
 
     After a restore of the folder from a backup, `accept_restored` takes the version that is there for the newest from
     now on, although a later one was seen. A provider who puts back an old version looks just the same: be sure who did.
     """
+    key_path = key_path_of(target, key)
+    terms: dict[str, Any] = {"accept_restored": accept_restored, "owner": owner}
     if is_address(target):
-        from scumble.owner.remote import opening
+        from scumble.owner.remote.service import Connecting, service_at
 
-        return opening.open_at(
-            str(target),
-            key=key,
-            passphrase=passphrase,
-            accept_restored=accept_restored,
-            owner=owner,
-            connecting=opening.Connecting(**connecting),
-        )
-    _refuse(connecting)
-    return embedded.open(target, key=key, passphrase=passphrase, accept_restored=accept_restored, owner=owner)
+        service, trust = service_at(Address.parse(str(target)), key_path, Connecting(**connecting))
+        try:
+            opener = open_key(key_path, service.describe(), passphrase)
+            trust.expect(opener.database)
+        except BaseException:
+            service.close()
+            raise
+        database = Database(service, opener, key_path, **terms)
+    else:
+        _check_folder_options(connecting)
+        store = open_store(target)
+        try:
+            opener = open_key(key_path, store.database, passphrase)
+        except BaseException:
+            store.close()
+            raise
+        database = Database(Provider(store, TrustedEnclave), opener, key_path, **terms)
+    if opener.next_root is not None:
+        with suppress(Busy, FileError):  # another process may be at it, and one that may not write can still read
+            database.finish_rekey(passphrase)
+    return database
 
 
-def connect(
-    target: Target, *, key: str | PathLike[str] | None = None, passphrase: Passphrase = None, **connecting: Any
-) -> Connection:
-    """Open a database as a PEP 249 connection, for pandas.read_sql and the like."""
-    return Connection(open(target, key=key, passphrase=passphrase, **connecting))
+def key_path_of(target: Target, given: str | PathLike[str] | None = None) -> Path:
+    """Where a database's key file is: as given, as SCUMBLE_KEY says, beside its folder, or here if it is remote."""
+    folder = Address.parse(str(target)).database if is_address(target) else target
+    return key_file.key_path(Path(folder), None if given is None else Path(given))
 
 
-def _refuse(connecting: dict[str, Any]) -> None:
+_OwnerTerms = tuple[Passphrase, Exact, Exact]
+"""The passphrase, the limit of epsilon and the limit of delta of a new database."""
+
+
+def _create_in_folder(folder: Target, key_path: Path, owner_terms: _OwnerTerms) -> Database:
+    begun = key_file.was_begun(key_path)  # then a creation that was cut short is finished
+    there = is_store(folder)
+    if there and not (begun and open_store(folder).is_empty()):
+        raise Exists(f"there is a database in {folder} already", hint="open it, or name another folder")
+    if Path(folder).resolve() in key_path.resolve().parents:
+        raise InvalidParameter("the key file must not lie in the database's folder", hint="the provider keeps that")
+    key = _create_key(key_path, *owner_terms)
+    store = open_store(folder) if there else create_store(folder, key.database)
+    if store.database != key.database:
+        raise Exists(f"there is a database in {folder} already", hint="open it, or name another folder")
+    return Database.begin(Provider(store, TrustedEnclave), key, key_path)
+
+
+def _create_at_service(
+    address: Address, key_path: Path, owner_terms: _OwnerTerms, token: str, connecting: dict[str, Any]
+) -> Database:
+    from scumble.owner.remote.service import Connecting, service_at, verified
+
+    how = Connecting(**connecting)
+    verified(address, how)  # before there is a key file for a database that cannot be made
+    key = _create_key(key_path, *owner_terms)
+    service, trust = service_at(address, key_path, how)
+    try:
+        trust.expect(key.database)
+        service.create(key.database, token)
+        return Database.begin(service, key, key_path)
+    except BaseException:
+        service.close()
+        raise
+
+
+def _create_key(path: Path, passphrase: Passphrase, limit: Exact, delta_limit: Exact) -> OwnerKey:
+    """Create the key and the empty ledger of a new database, or open those that a creation cut short has left."""
+    begun = key_file.was_begun(path)
+    with Ledger.open(key_file.ledger_path(path), limit, delta_limit=delta_limit):
+        pass
+    if begun:
+        return OwnerKey.open(path, passphrase)
+    return OwnerKey.create(path, uuid.uuid4().hex, key_file.given_passphrase(passphrase))
+
+
+def _check_folder_options(connecting: dict[str, Any]) -> None:
     if connecting:
         raise InvalidParameter(
             f"{', '.join(connecting)}: only for a database at a service", hint="a folder needs none of it"

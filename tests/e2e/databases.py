@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import scumble.embedded
+import scumble
 from scumble.owner.database import Database
 from scumble.owner.loading import LoadReport
 
@@ -69,12 +69,12 @@ def create(home: Path, **more: Any) -> Database:
     """Make an empty database in home/db."""
     home.mkdir(exist_ok=True)
     options: dict[str, Any] = {"limit": LIMIT, "delta_limit": "1e-3", **more}
-    return scumble.embedded.create(home / "db", **options)
+    return scumble.create(home / "db", **options)
 
 
 def reopen(home: Path, **more: Any) -> Database:
     """Open the one that is there."""
-    return scumble.embedded.open(home / "db", **more)
+    return scumble.open(home / "db", **more)
 
 
 def copy(origin: Path, home: Path) -> None:

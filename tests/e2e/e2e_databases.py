@@ -8,7 +8,7 @@ from random import Random
 from e2e_answers import Plain
 from e2e_tables import RandomTable, random_table
 
-from scumble import embedded
+from scumble import opening
 from scumble.owner.database import Database
 from scumble.provider.front import Provider
 from scumble.store.transcript import Event
@@ -27,7 +27,7 @@ def load(db: Database, table: RandomTable) -> None:
 @contextmanager
 def database(folder: Path, tables: Sequence[RandomTable]) -> Iterator[Database]:
     """A new database with these tables."""
-    with embedded.create(folder / "db", limit=LIMIT, delta_limit=DELTA_LIMIT) as db:
+    with opening.create(folder / "db", limit=LIMIT, delta_limit=DELTA_LIMIT) as db:
         for table in tables:
             load(db, table)
         yield db

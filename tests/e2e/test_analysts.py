@@ -11,8 +11,9 @@ import pytest
 import scumble
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import BadQuery, Locked, Overdraft, Refused, ScumbleError
-from scumble.owner import identity, key_file
+from scumble.owner import key_file
 from scumble.owner.database import Database
+from scumble.owner.keys import AnalystKey, OwnerKey
 from scumble.provider.front import Provider
 from scumble.store.files import FileStore
 
@@ -36,14 +37,14 @@ class Clinic:
                 db.load(name, rows(40), indexes=INDEX, capacity=64, page_rows=16)
         self.store = FileStore(home / "db")
         self.provider = Open(self.store, TrustedEnclave)
-        self.owner = Database(self.provider, key_file.open_key(home / "db.key"), home / "db.key")
+        self.owner = Database(self.provider, OwnerKey.open(home / "db.key"), home / "db.key")
 
     def identity(self, name: str) -> str:
-        return identity.create_identity(self.home / f"{name}.key", None).text
+        return AnalystKey.create(self.home / f"{name}.key", None).text
 
     def analyst(self, name: str) -> Database:
         path = self.home / f"{name}.key"
-        return Database(self.provider, identity.open_identity(path, self.store.database), path)
+        return Database(self.provider, AnalystKey.open(path, self.store.database), path)
 
 
 def rows(count: int) -> pa.Table:
@@ -130,11 +131,11 @@ def test_another_database_in_its_place_is_refused(clinic: Clinic) -> None:
     path = clinic.home / "false" / "db.key"
     with scumble.Ledger.open(key_file.ledger_path(path), 4, delta_limit="1e-6"):
         pass
-    with Database.begin(provider, key_file.create(path, store.database, None), path) as false:
+    with Database.begin(provider, OwnerKey.create(path, store.database, None), path) as false:
         false.load("visits", rows(3), indexes=INDEX, capacity=16, page_rows=16)
         false.grant("ada", text, ["visits"])
         with pytest.raises(Refused):
-            Database(provider, identity.open_identity(clinic.home / "ada.key", store.database), clinic.home / "ada.key")
+            Database(provider, AnalystKey.open(clinic.home / "ada.key", store.database), clinic.home / "ada.key")
     store.close()
 
 

@@ -12,8 +12,8 @@ import scumble
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import Unavailable
 from scumble.owner import database as owner_database
-from scumble.owner import key_file
 from scumble.owner.database import Database
+from scumble.owner.keys import OwnerKey
 from scumble.owner.loading import can_reopen
 from scumble.provider.front import Provider
 from scumble.store.files import FileStore
@@ -58,7 +58,7 @@ def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     with scumble.create(tmp_path / "db", limit=50, delta_limit="1e-3") as made:
         made.load("t", rows(40), indexes=INDEX, capacity=64, page_rows=16)
     path = tmp_path / "db.key"
-    with Database(Unreliable(FileStore(tmp_path / "db")), key_file.open_key(path), path) as opened:
+    with Database(Unreliable(FileStore(tmp_path / "db")), OwnerKey.open(path), path) as opened:
         yield opened
 
 

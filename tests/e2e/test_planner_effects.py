@@ -10,7 +10,7 @@ import pytest
 from e2e_answers import Plain, unlike
 from e2e_databases import events
 
-from scumble import embedded
+from scumble import opening
 from scumble.owner.database import Database
 from scumble.store.transcript import Event
 
@@ -56,7 +56,7 @@ def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     batches = [rows(seed) for seed in range(request.param)]
     splits = "[" + ",".join(f'"{word}"' for word in WORDS) + "]"
     indexes = ["a int:0:4999", "b int:0:4999", f"tree string:{splits}"]
-    with embedded.create(tmp_path_factory.mktemp("planner") / "db", limit=1000) as db:
+    with opening.create(tmp_path_factory.mktemp("planner") / "db", limit=1000) as db:
         for batch in batches:
             specs = [f"{index} epsilon=4 beta=1e-9" for index in indexes]
             db.load("t", batch, indexes=specs, capacity=ROWS + 50, page_rows=16)

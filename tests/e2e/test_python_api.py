@@ -20,7 +20,7 @@ from e2e_answers import Plain, difference, unlike
 from e2e_databases import events
 
 import scumble
-from scumble import embedded
+from scumble import opening
 from scumble.errors import BadQuery, Busy
 from scumble.owner.database import Database
 
@@ -39,7 +39,7 @@ TYPES = {"wood": 'category(["ash","elm","oak"])'}
 
 
 def create(folder: Path) -> Database:
-    return embedded.create(folder / "db", limit=1000, delta_limit="0.01")
+    return opening.create(folder / "db", limit=1000, delta_limit="0.01")
 
 
 def load(db: Database, source: object = TABLE, name: str = "t", **options: Any) -> None:
@@ -336,9 +336,9 @@ def test_threads_ask_while_one_loads(db: Database) -> None:
 
 LOADS = """
 import sys, pyarrow as pa
-from scumble import embedded
+from scumble import opening
 table = pa.table({"id": pa.array(range(2000), pa.int64())})
-with embedded.open(sys.argv[1]) as db:
+with opening.open(sys.argv[1]) as db:
     print("open", flush=True)
     sys.stdin.readline()
     for _ in range(int(sys.argv[2])):
@@ -390,14 +390,14 @@ def test_two_writing_processes_both_succeed(tmp_path: Path) -> None:
     for writer in writers:
         go(writer)
     assert [finish(writer) for writer in writers] == ["loaded\n", "loaded\n"]
-    with embedded.open(tmp_path / "db") as db:
+    with opening.open(tmp_path / "db") as db:
         assert db.sql("SELECT count(*) FROM n WHERE id = 77").fetchall() == [(6,)]
         assert difference(db, PLAIN, RANGE, ordered=True) is None
         assert db.check() > 0
 
 
 def test_a_writer_that_cannot_wait_is_told_so(db: Database, tmp_path: Path) -> None:
-    with embedded.open(tmp_path / "db") as other, db.service.writer():
+    with opening.open(tmp_path / "db") as other, db.service.writer():
         with pytest.raises(Busy), other.service.writer(busy_seconds=0.1):
             pass
         assert difference(other, PLAIN, RANGE, ordered=True) is None
@@ -406,7 +406,7 @@ def test_a_writer_that_cannot_wait_is_told_so(db: Database, tmp_path: Path) -> N
 def test_opened_again_everything_is_there(tmp_path: Path) -> None:
     with create(tmp_path) as db:
         load(db)
-    with embedded.open(tmp_path / "db") as again:
+    with opening.open(tmp_path / "db") as again:
         for sql in (RANGE, GROUPS, DIRECT, "SELECT * FROM t"):
             assert difference(again, PLAIN, sql) is None
 

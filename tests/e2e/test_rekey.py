@@ -27,6 +27,7 @@ from scumble.errors import FileError, KeyRefused, ScumbleError, Stale, Tampered
 from scumble.owner import key_file
 from scumble.owner.anchor import Anchor
 from scumble.owner.database import Database
+from scumble.owner.keys import OwnerKey
 from scumble.store.files import FileStore
 
 
@@ -135,8 +136,8 @@ def test_the_anchor_goes_with_the_key(home: Path) -> None:
     with reopen(home) as db:
         db.rekey()
         version = db.version
-    key = key_file.open_key(home / "db.key")
-    anchor = Anchor.load(home / "db.anchor", key_file.anchor_key(key.root, key.database))
+    key = OwnerKey.open(home / "db.key")
+    anchor = Anchor.load(home / "db.anchor", key.anchor_key())
     assert anchor is not None
     assert anchor.version == version
     shutil.rmtree(home / "db")
@@ -152,14 +153,14 @@ def _stop_at(monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
         raise KeyboardInterrupt
 
     if stage in ("before the new key is in the file", "before the old key is out of the file"):
-        replace, calls = key_file.replace, iter([True, False] if stage.startswith("before the old") else [False])
+        save, calls = OwnerKey.save, iter([True, False] if stage.startswith("before the old") else [False])
 
         def once(*arguments: object) -> None:
             if not next(calls):
                 crash()
-            replace(*arguments)  # type: ignore[arg-type]
+            save(*arguments)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(key_file, "replace", once)
+        monkeypatch.setattr(OwnerKey, "save", once)
     elif stage == "before the commit":
         monkeypatch.setattr(FileStore, "commit", crash)
     elif stage == "before the anchor":
@@ -205,7 +206,7 @@ def test_a_rekey_that_was_cut_short(home: Path, stage: str) -> None:
         assert stored(again, "t") == expected(1, 2, 4)
         again.check()
         assert files(home) == clean_files(home, again)
-    held = key_file.open_key(home / "db.key")
+    held = OwnerKey.open(home / "db.key")
     assert held.next_root is None
     with reopen(home) as again:
         assert stored(again, "t") == expected(1, 2, 4)
@@ -214,7 +215,7 @@ def test_a_rekey_that_was_cut_short(home: Path, stage: str) -> None:
 @pytest.mark.parametrize("stage", STAGES[2:])
 def test_the_next_opening_finishes_a_rekey(home: Path, stage: str) -> None:
     """Once the new version is there, a writer puts the old key out of the file: it opens the old pages."""
-    old = key_file.open_key(home / "db.key").root
+    old = OwnerKey.open(home / "db.key").root
     with pytest.MonkeyPatch.context() as patch:
         db = reopen(home)
         _stop_at(patch, stage)
@@ -223,7 +224,7 @@ def test_the_next_opening_finishes_a_rekey(home: Path, stage: str) -> None:
     with reopen(home) as again:
         load(again, "t", seed=4)
         assert files(home) == clean_files(home, again)
-    held = key_file.open_key(home / "db.key")
+    held = OwnerKey.open(home / "db.key")
     assert held.root != old
     assert held.next_root is None
 
@@ -323,12 +324,12 @@ def test_a_rekey_of_an_empty_database(place: Path) -> None:
 def test_the_key_changed_by_another_hand(home: Path) -> None:
     """A key file that is not the one this object was opened with is not overwritten."""
     with reopen(home) as db:
-        key = key_file.open_key(home / "db.key")
-        other = key_file.OwnerKey(key.database, secrets.token_bytes(32))
-        key_file.replace(home / "db.key", other, None)
+        key = OwnerKey.open(home / "db.key")
+        other = OwnerKey(key.database, secrets.token_bytes(32))
+        other.save(home / "db.key", None)
         with pytest.raises(Stale):
             db.rekey()
-        assert key_file.open_key(home / "db.key") == other
+        assert OwnerKey.open(home / "db.key") == other
         assert os.listdir(home / "db/scratch") == []  # noqa: PTH208
-        key_file.replace(home / "db.key", key, None)
+        key.save(home / "db.key", None)
         _check_whole(db)

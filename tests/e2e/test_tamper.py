@@ -38,8 +38,8 @@ from databases import (
 from scumble.enclave.pages import DataKeys
 from scumble.enclave.versions import open_manifest
 from scumble.errors import KeyRefused, NewerVersion, NotFound, ScumbleError, Tampered
-from scumble.owner import key_file
 from scumble.owner.database import Database
+from scumble.owner.keys import OwnerKey
 from scumble.wire.catalog import TAG_BYTES, Run, Table
 from scumble.wire.manifest import pack, unpack
 
@@ -200,8 +200,8 @@ def test_every_byte_of_every_page_flipped(home: Path) -> None:
 @pytest.mark.slow
 def test_every_byte_of_every_manifest_and_tag_flipped(home: Path) -> None:
     """As the enclave opens them: no key vouches for another manifest, no manifest for another tag."""
-    key = key_file.open_key(home / "db.key")
-    keys = DataKeys(key_file.data_key(key.root, key.database), key.database)
+    key = OwnerKey.open(home / "db.key")
+    keys = DataKeys(key.data_key(), key.database)
     for path in _files_of(home, "manifest"):
         open_manifest(keys, path.read_bytes())
         for flipped in _flipped(path.read_bytes(), 1, 3):
@@ -558,7 +558,7 @@ def test_a_load_that_the_provider_plays_again(home: Path) -> None:
             return request(session, sealed)
 
         enclave.greet, enclave.request = greeting, asking
-        key = key_file.open_key(home / "db.key")
+        key = OwnerKey.open(home / "db.key")
         second = Database(provider, key, home / "db.key")
         load(second, "c", COUNT, 5, capacity=32)
         version = second.version

@@ -10,7 +10,7 @@ import pytest
 from e2e_answers import Plain, unlike
 from e2e_databases import events
 
-from scumble import embedded
+from scumble import opening
 from scumble.owner.database import Database
 from scumble.sql import AggregateQuery, RowQuery
 
@@ -44,7 +44,7 @@ def tpch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tpch]:
     program = Path(sys.executable).parent / "tpchgen-cli"
     subprocess.run([program, "parquet", "-s", "0.01", f"--output-dir={folder}"], check=True, capture_output=True)
     tables = {path.stem: pq.read_table(path) for path in sorted(folder.glob("*.parquet"))}
-    with embedded.create(folder / "db", limit=1000, delta_limit="0.01") as db:
+    with opening.create(folder / "db", limit=1000, delta_limit="0.01") as db:
         for name, table in tables.items():
             types = {column: f"text({size})" for column, size in TEXT_BYTES.items() if column in table.column_names}
             for column in CATEGORIES.intersection(table.column_names):

@@ -19,7 +19,7 @@ from e2e_databases import events
 from e2e_queries import Query, random_query
 from e2e_tables import Col, RandomTable, random_rows, random_table
 
-from scumble import embedded
+from scumble import opening
 from scumble.enclave import queries as execute
 from scumble.enclave.loads import Load, Rows
 from scumble.errors import QueryError
@@ -71,7 +71,7 @@ def seen(
 ) -> list[Event]:
     """All that the provider sees of loading tables into a new database and of some queries."""
     folder.mkdir()
-    with embedded.create(folder / "db", limit=1000, delta_limit="0.01") as db:
+    with opening.create(folder / "db", limit=1000, delta_limit="0.01") as db:
         for table in batches:
             (rows,) = table.batches
             db.load("t", rows, indexes=table.indexes, types=table.types, page_rows=PAGE_ROWS, capacity=CAPACITY)

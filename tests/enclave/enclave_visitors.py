@@ -13,6 +13,7 @@ from scumble.enclave.versions import Vault
 from scumble.owner import key_file
 from scumble.owner.database import Database
 from scumble.owner.indexes import IndexSpec
+from scumble.owner.keys import OwnerKey
 from scumble.owner.ledger import Ledger
 from scumble.owner.versions import Session
 from scumble.provider.front import Provider
@@ -44,7 +45,7 @@ class Clinic:
         self.store = FileStore.create(home / "db", "0a" * 16)
         self.transcript = Transcript()
         self.provider = Open(self.store, self._enclave, self.transcript)
-        self.key = key_file.create(home / "db.key", self.store.database, None)
+        self.key = OwnerKey.create(home / "db.key", self.store.database, None)
         self.home = home
 
     def _enclave(self, storage: Storage) -> TrustedEnclave:

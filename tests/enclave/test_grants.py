@@ -13,8 +13,8 @@ from enclave_visitors import ADA, BOB, Clinic, clinic, load_request, text_of
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.enclave.versions import Vault
 from scumble.errors import Locked, NotFound, Overdraft, Refused, ScumbleError, Stale, Tampered
-from scumble.owner import key_file
 from scumble.owner.database import Database
+from scumble.owner.keys import OwnerKey
 from scumble.owner.versions import Session
 from scumble.store.files import FileStore
 from scumble.wire.plan import Aggregate, Aggregates, Constant, Plan
@@ -133,14 +133,14 @@ def test_strangers_the_revoked_and_other_tenants_get_one_refusal(both: Both, tmp
     made, owner = both
     owner.grant("bob", text_of(BOB), ["staff"])
     owner.revoke("bob")
-    other = key_file.create(tmp_path / "other.key", made.store.database, None)
-    theirs = key_file.signing_key(other.root, other.database)
-    our_data_key = key_file.data_key(made.key.root, made.key.database)
+    other = OwnerKey.create(tmp_path / "other.key", made.store.database, None)
+    theirs = other.signing_key()
+    our_data_key = made.key.data_key()
     sessions = [
         made.session(Ed25519PrivateKey.generate()),  # unknown
         made.session(BOB),  # revoked
         made.session(theirs),  # another tenant's, without a key
-        made.session(theirs, key_file.data_key(other.root, other.database)),  # and with its own
+        made.session(theirs, other.data_key()),  # and with its own
         made.session(theirs, our_data_key),  # a wrong signer with the right data key
         made.session(ADA, our_data_key),  # an analyst with a data key that it cannot have honestly
     ]
@@ -215,7 +215,7 @@ def test_the_owner_alone_may_say_that_an_older_version_was_restored(both: Both) 
     head.write_bytes(older)
     assert isinstance(_refusal(made.session(ADA), "open", anchor=None, restored=True)[0], Tampered)
     key = made.key
-    again = made.session(key_file.signing_key(key.root, key.database), key_file.data_key(key.root, key.database))
+    again = made.session(key.signing_key(), key.data_key())
     assert isinstance(_refusal(again, "open", anchor=None)[0], Tampered)
     assert again.task("open", anchor=None, restored=True)["version"] == owner.version - 1
     assert made.opened(ADA)
@@ -284,10 +284,7 @@ def test_a_batch_is_never_built_twice(both: Both) -> None:
     made, owner = both
     key = made.key
     request = load_request(owner, "visits")
-    sessions = [
-        made.session(key_file.signing_key(key.root, key.database), key_file.data_key(key.root, key.database))
-        for _ in range(2)
-    ]
+    sessions = [made.session(key.signing_key(), key.data_key()) for _ in range(2)]
     with made.store.writer():
         sessions[0].task("open", anchor=None)
         version = _load(sessions[0], request)["version"]

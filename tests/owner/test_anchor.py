@@ -1,6 +1,5 @@
 """The anchor: what the owner remembered comes back as it was, or not at all."""
 
-import hashlib
 import json
 import os
 import stat
@@ -12,11 +11,13 @@ import pytest
 from scumble.errors import FileError, InvalidParameter, NewerVersion, Tampered
 from scumble.owner import anchor as module
 from scumble.owner.anchor import Anchor
-from scumble.owner.key_file import anchor_key, canonical
+from scumble.owner.key_file import canonical
+from scumble.owner.keys import OwnerKey
 
 DATABASE = "00112233445566778899aabbccddeeff"
-KEY = anchor_key(bytes(32), DATABASE)
-ANCHOR = Anchor.of(7, b"a manifest")
+KEY = OwnerKey(DATABASE, bytes(32)).anchor_key()
+ANCHOR = Anchor(7, "0a" * 32)
+LATER = Anchor(8, "0b" * 32)
 
 
 @pytest.fixture
@@ -29,12 +30,10 @@ def signed(content: dict[str, Any]) -> bytes:
 
 
 def test_what_was_saved_is_loaded(file: Path) -> None:
-    assert ANCHOR.manifest == hashlib.sha256(b"a manifest").hexdigest()
     ANCHOR.save(file, KEY)
     assert Anchor.load(file, KEY) == ANCHOR
-    later = Anchor.of(8, b"another")
-    later.save(file, KEY)
-    assert Anchor.load(file, KEY) == later
+    LATER.save(file, KEY)
+    assert Anchor.load(file, KEY) == LATER
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert list(file.parent.iterdir()) == [file]
 
@@ -44,7 +43,8 @@ def test_a_missing_anchor_is_none(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [anchor_key(bytes(31) + b"\1", DATABASE), anchor_key(bytes(32), "f" * 32), b"", KEY[1:]]
+    "other",
+    [OwnerKey(DATABASE, bytes(31) + b"\1").anchor_key(), OwnerKey("f" * 32, bytes(32)).anchor_key(), b"", KEY[1:]],
 )
 def test_the_anchor_of_another_key_or_database(file: Path, other: bytes) -> None:
     ANCHOR.save(file, KEY)
@@ -130,7 +130,7 @@ def test_a_failure_during_save_keeps_the_old_one(file: Path, monkeypatch: pytest
     with monkeypatch.context() as patch:
         patch.setattr(os, step, fail)
         with pytest.raises(FileError, match="No space left"):
-            Anchor.of(8, b"another").save(file, KEY)
+            LATER.save(file, KEY)
     assert Anchor.load(file, KEY) == ANCHOR
     assert list(file.parent.iterdir()) == [file]
 

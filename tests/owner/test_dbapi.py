@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import scumble
-from scumble import dbapi
+from scumble import dbapi, errors
 from scumble.errors import ScumbleError, UnsupportedQuery
 
 
@@ -26,8 +26,65 @@ def connection(tmp_path: Path) -> Iterator[dbapi.Connection]:
 def test_the_module_says_what_it_is() -> None:
     assert (dbapi.apilevel, dbapi.threadsafety, dbapi.paramstyle) == ("2.0", 2, "qmark")
     assert all(hasattr(dbapi, name) for name in dbapi.__all__)
-    assert issubclass(dbapi.ProgrammingError, dbapi.Error)
-    assert issubclass(dbapi.NotSupportedError, dbapi.Error)
+
+
+def test_errors_form_the_tree_of_pep_249() -> None:
+    under = [
+        "DataError",
+        "OperationalError",
+        "IntegrityError",
+        "InternalError",
+        "ProgrammingError",
+        "NotSupportedError",
+    ]
+    for name in under:
+        assert getattr(dbapi, name).__bases__ == (dbapi.DatabaseError,)
+    assert dbapi.DatabaseError.__bases__ == dbapi.InterfaceError.__bases__ == (dbapi.Error,)
+    assert issubclass(dbapi.Error, Exception)
+    assert issubclass(dbapi.Warning, Exception)
+    assert not issubclass(dbapi.Warning, dbapi.Error)
+    for name in (*under, "DatabaseError", "InterfaceError", "Error", "Warning"):
+        assert getattr(dbapi.Connection, name) is getattr(dbapi, name)
+        assert getattr(errors, name, getattr(dbapi, name)) is getattr(dbapi, name)  # one name, one class
+    everything = [getattr(errors, name) for name in errors.__all__]
+    assert all(issubclass(error, dbapi.Error) for error in everything)
+    leaves = [getattr(dbapi, name) for name in under]
+    for error in everything:  # nothing is of two kinds
+        assert sum(issubclass(error, kind) for kind in leaves) <= 1
+
+
+@pytest.mark.parametrize(
+    ("query", "kind"),
+    [
+        ("SELECT nothing FROM t", dbapi.ProgrammingError),
+        ("SELECT a FROM nothing", dbapi.ProgrammingError),
+        ("SELECT FROM WHERE", dbapi.ProgrammingError),
+        ("SELECT ? FROM t", dbapi.ProgrammingError),
+        ("DELETE FROM t", dbapi.NotSupportedError),
+        ("SELECT sum(a * 4611686018427387904 * 4611686018427387904 * 32) FROM t", dbapi.DataError),
+    ],
+)
+def test_each_refusal_is_of_its_kind(connection: dbapi.Connection, query: str, kind: type[ScumbleError]) -> None:
+    with pytest.raises(kind):
+        connection.cursor().execute(query)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises((kind, pd.errors.DatabaseError)) as refused:  # pandas before 3 wraps it
+            pd.read_sql(query, connection)
+    assert isinstance(refused.value, kind) or isinstance(refused.value.__cause__, kind)
+
+
+def test_what_keeps_a_connection_from_opening(tmp_path: Path) -> None:
+    with pytest.raises(dbapi.ProgrammingError):
+        dbapi.connect(tmp_path / "none")
+    with pytest.raises(dbapi.OperationalError):
+        dbapi.connect("scumble://127.0.0.1:1/clinic", connect_seconds=0.1)
+    scumble.create(tmp_path / "db").close()
+    (tmp_path / "db.key").chmod(0o644)
+    with pytest.raises(dbapi.OperationalError):
+        dbapi.connect(tmp_path / "db")
+    with pytest.raises(dbapi.InterfaceError):
+        dbapi.connect(tmp_path / "db", measurement="0a")
 
 
 def test_a_cursor_fetches_in_every_way(connection: dbapi.Connection) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scumble.errors import BadRows
-from scumble.owner.loading import dummy_rows, encode_rows
+from scumble.owner.encoding import dummy_rows, encode_rows
 from scumble.types import Domain, parse_domain
 from scumble.types.arrow import decode, schema_of
 from scumble.wire.requests import RowLayout

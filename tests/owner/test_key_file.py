@@ -14,7 +14,8 @@ import pytest
 
 from scumble.errors import Exists, FileError, InvalidParameter, KeyRefused, NewerVersion
 from scumble.owner import key_file
-from scumble.owner.key_file import OwnerKey, create, is_protected, open_key, replace
+from scumble.owner.key_file import is_protected
+from scumble.owner.keys import OwnerKey
 
 DATABASE = "00112233445566778899aabbccddeeff"
 ROOT = bytes(range(32))
@@ -42,50 +43,50 @@ def write(file: Path, data: bytes) -> None:
 
 
 def encoded(key: OwnerKey = KEY, passphrase: str | None = PASSPHRASE) -> bytes:
-    return key_file._encode(key, passphrase, CHEAP)
+    return key.to_bytes(passphrase)
 
 
 @pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
 def test_what_was_created_opens(file: Path, passphrase: str | None) -> None:
-    key = create(file, DATABASE, passphrase)
+    key = OwnerKey.create(file, DATABASE, passphrase)
     assert key.database == DATABASE
     assert len(key.root) == 32
     assert key.next_root is None
-    assert open_key(file, passphrase) == key
+    assert OwnerKey.open(file, passphrase) == key
     assert is_protected(file) == (passphrase is not None)
     assert list(file.parent.iterdir()) == [file]
 
 
 def test_the_cost_that_is_shipped(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    key = create(file, DATABASE, PASSPHRASE)
+    key = OwnerKey.create(file, DATABASE, PASSPHRASE)
     assert json.loads(file.read_bytes())["kdf"]["n"] >= 2**15
-    assert open_key(file, PASSPHRASE) == key
+    assert OwnerKey.open(file, PASSPHRASE) == key
 
 
 def test_two_keys_are_never_the_same(tmp_path: Path) -> None:
-    keys = [create(tmp_path / f"{number}.key", DATABASE, None) for number in range(3)]
+    keys = [OwnerKey.create(tmp_path / f"{number}.key", DATABASE, None) for number in range(3)]
     assert len({key.root for key in keys}) == 3
 
 
 @pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
 @pytest.mark.parametrize("key", [KEY, REKEYING])
 def test_replace_keeps_both_roots_and_changes_the_passphrase(file: Path, key: OwnerKey, passphrase: str | None) -> None:
-    create(file, DATABASE, "the first one")
-    replace(file, key, passphrase)
-    assert open_key(file, passphrase) == key
+    OwnerKey.create(file, DATABASE, "the first one")
+    key.save(file, passphrase)
+    assert OwnerKey.open(file, passphrase) == key
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert list(file.parent.iterdir()) == [file]
     if passphrase:
         with pytest.raises(KeyRefused):
-            open_key(file, "the first one")
+            OwnerKey.open(file, "the first one")
 
 
 @pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
 def test_only_the_owner_can_read_what_is_created(file: Path, passphrase: str | None) -> None:
     before = os.umask(0)
     try:
-        create(file, DATABASE, passphrase)
+        OwnerKey.create(file, DATABASE, passphrase)
     finally:
         os.umask(before)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -93,26 +94,26 @@ def test_only_the_owner_can_read_what_is_created(file: Path, passphrase: str | N
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o610, 0o644])
 def test_a_clear_key_that_others_can_reach_is_refused(file: Path, mode: int) -> None:
-    key = create(file, DATABASE, None)
+    key = OwnerKey.create(file, DATABASE, None)
     file.chmod(mode)
     with pytest.raises(KeyRefused, match="chmod 600") as refusal:
-        open_key(file)
+        OwnerKey.open(file)
     assert str(file) in str(refusal.value.hint)
     file.chmod(0o600)
-    assert open_key(file) == key
+    assert OwnerKey.open(file) == key
 
 
 def test_a_sealed_key_may_be_read_by_anybody(file: Path) -> None:
-    key = create(file, DATABASE, PASSPHRASE)
+    key = OwnerKey.create(file, DATABASE, PASSPHRASE)
     file.chmod(0o644)
-    assert open_key(file, PASSPHRASE) == key
+    assert OwnerKey.open(file, PASSPHRASE) == key
 
 
 def test_what_is_there_is_never_overwritten_by_create(file: Path) -> None:
-    create(file, DATABASE, PASSPHRASE)
+    OwnerKey.create(file, DATABASE, PASSPHRASE)
     before = file.read_bytes()
     with pytest.raises(Exists):
-        create(file, DATABASE, PASSPHRASE)
+        OwnerKey.create(file, DATABASE, PASSPHRASE)
     assert file.read_bytes() == before
     assert list(file.parent.iterdir()) == [file]
 
@@ -120,28 +121,28 @@ def test_what_is_there_is_never_overwritten_by_create(file: Path) -> None:
 def test_create_does_not_follow_a_dangling_link(file: Path) -> None:
     file.symlink_to(file.parent / "elsewhere")
     with pytest.raises(Exists):
-        create(file, DATABASE, None)
+        OwnerKey.create(file, DATABASE, None)
 
 
 def test_replace_follows_a_link(file: Path, tmp_path: Path) -> None:
-    create(file, DATABASE, PASSPHRASE)
+    OwnerKey.create(file, DATABASE, PASSPHRASE)
     link = tmp_path / "link.key"
     link.symlink_to(file)
-    replace(link, REKEYING, PASSPHRASE)
+    REKEYING.save(link, PASSPHRASE)
     assert link.is_symlink()
-    assert open_key(file, PASSPHRASE) == REKEYING
+    assert OwnerKey.open(file, PASSPHRASE) == REKEYING
 
 
 def test_a_key_cannot_be_written_where_there_is_no_folder(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="cannot be written"):
-        create(tmp_path / "none" / "clinic.key", DATABASE, None)
+        OwnerKey.create(tmp_path / "none" / "clinic.key", DATABASE, None)
     with pytest.raises(FileError, match="cannot be written"):
-        replace(tmp_path / "none" / "clinic.key", KEY, None)
+        KEY.save(tmp_path / "none" / "clinic.key", None)
 
 
 def test_a_missing_file_says_what_is_lost(file: Path) -> None:
     with pytest.raises(KeyRefused, match="there is no key file") as refusal:
-        open_key(file, PASSPHRASE)
+        OwnerKey.open(file, PASSPHRASE)
     assert "without the key file the data is lost" in str(refusal.value.hint)
 
 
@@ -150,9 +151,9 @@ def test_what_is_no_file_is_refused_and_keeps_nobody_waiting(tmp_path: Path) -> 
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for name in ("pipe", ".", "loop", "x" * 300):
         with pytest.raises(KeyRefused, match="cannot be read"):
-            open_key(tmp_path / name)
+            OwnerKey.open(tmp_path / name)
     with pytest.raises(KeyRefused):
-        open_key(Path("/dev/zero"))
+        OwnerKey.open(Path("/dev/zero"))
 
 
 # The passphrase
@@ -162,26 +163,26 @@ def test_what_is_no_file_is_refused_and_keeps_nobody_waiting(tmp_path: Path) -> 
 def test_a_wrong_passphrase(file: Path, wrong: str) -> None:
     write(file, encoded())
     with pytest.raises(KeyRefused) as refusal:
-        open_key(file, wrong)
+        OwnerKey.open(file, wrong)
     assert PASSPHRASE not in str(refusal.value)
     assert not wrong or wrong not in str(refusal.value)
 
 
 def test_the_same_letters_are_the_same_passphrase(file: Path) -> None:
     write(file, encoded(KEY, "Brücke"))
-    assert open_key(file, unicodedata.normalize("NFC", "Brücke")) == KEY
-    assert open_key(file, unicodedata.normalize("NFD", "Brücke")) == KEY
+    assert OwnerKey.open(file, unicodedata.normalize("NFC", "Brücke")) == KEY
+    assert OwnerKey.open(file, unicodedata.normalize("NFD", "Brücke")) == KEY
 
 
 def test_a_passphrase_of_bytes_that_are_no_text(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environb, b"SCUMBLE_PASSPHRASE", b"\xff\xfe")
     write(file, encoded(passphrase=os.environ["SCUMBLE_PASSPHRASE"]))
-    assert open_key(file) == KEY
+    assert OwnerKey.open(file) == KEY
 
 
 def test_an_empty_passphrase_is_not_taken(file: Path) -> None:
     with pytest.raises(InvalidParameter, match="protects nothing"):
-        create(file, DATABASE, "")
+        OwnerKey.create(file, DATABASE, "")
     assert not file.exists()
 
 
@@ -194,7 +195,7 @@ def test_a_callable_is_asked_once(file: Path) -> None:
         asked += 1
         return PASSPHRASE
 
-    assert open_key(file, ask) == KEY
+    assert OwnerKey.open(file, ask) == KEY
     assert asked == 1
 
 
@@ -204,43 +205,43 @@ def unwanted() -> str:
 
 def test_nobody_is_asked_in_vain(file: Path) -> None:
     with pytest.raises(KeyRefused):
-        open_key(file, unwanted)
+        OwnerKey.open(file, unwanted)
     write(file, encoded(passphrase=None))
-    assert open_key(file, unwanted) == KEY
-    assert open_key(file, "not needed") == KEY
+    assert OwnerKey.open(file, unwanted) == KEY
+    assert OwnerKey.open(file, "not needed") == KEY
     write(file, b"{}")
     with pytest.raises(KeyRefused):
-        open_key(file, unwanted)
+        OwnerKey.open(file, unwanted)
 
 
 def test_a_callable_that_gives_up(file: Path) -> None:
     write(file, encoded())
     with pytest.raises(KeyRefused, match="needs its passphrase"):
-        open_key(file, lambda: "")
+        OwnerKey.open(file, lambda: "")
 
     def interrupt() -> str:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        open_key(file, interrupt)
+        OwnerKey.open(file, interrupt)
 
 
 def test_what_is_given_comes_before_the_environment(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(file, encoded())
     with pytest.raises(KeyRefused, match="SCUMBLE_PASSPHRASE"):
-        open_key(file)
+        OwnerKey.open(file)
     monkeypatch.setenv("SCUMBLE_PASSPHRASE", "")
     with pytest.raises(KeyRefused, match="SCUMBLE_PASSPHRASE"):
-        open_key(file)
+        OwnerKey.open(file)
     monkeypatch.setenv("SCUMBLE_PASSPHRASE", PASSPHRASE)
-    assert open_key(file) == KEY
+    assert OwnerKey.open(file) == KEY
     for wrong in ("wrong", lambda: "wrong", ""):
         with pytest.raises(KeyRefused):
-            open_key(file, wrong)
+            OwnerKey.open(file, wrong)
     monkeypatch.setenv("SCUMBLE_PASSPHRASE", "wrong")
-    assert open_key(file, PASSPHRASE) == KEY
+    assert OwnerKey.open(file, PASSPHRASE) == KEY
     with pytest.raises(KeyRefused):
-        open_key(file)
+        OwnerKey.open(file)
 
 
 # Damage
@@ -249,7 +250,7 @@ def test_what_is_given_comes_before_the_environment(file: Path, monkeypatch: pyt
 def refused(file: Path, data: bytes) -> None:
     write(file, data)
     with pytest.raises((KeyRefused, NewerVersion)) as refusal:
-        open_key(file, PASSPHRASE)
+        OwnerKey.open(file, PASSPHRASE)
     if refusal.type is NewerVersion:  # only a larger number of the format may look like one
         assert json.loads(data)["format"] > 1
     assert ROOT.hex() not in str(refusal.value)
@@ -304,7 +305,7 @@ def test_what_was_never_a_key_file(file: Path, data: bytes) -> None:
 def test_a_damaged_clear_key_shows_nothing_of_itself_in_the_exception(file: Path) -> None:
     write(file, encoded(passphrase=None)[:-1])
     with pytest.raises(KeyRefused) as refusal:
-        open_key(file)
+        OwnerKey.open(file)
     assert refusal.value.__cause__ is None
     assert refusal.value.__context__ is None
 
@@ -331,13 +332,13 @@ def test_sealed_keys_that_are_no_keys(file: Path, monkeypatch: pytest.MonkeyPatc
         patch.setattr(key_file, "canonical", lambda c: canonical(good if "root" in c else c))
         data = encoded()
     write(file, data)
-    assert open_key(file, PASSPHRASE) == KEY
+    assert OwnerKey.open(file, PASSPHRASE) == KEY
 
 
 def test_a_later_format(file: Path) -> None:
     write(file, key_file.canonical({"format": 2, "anything": "else"}))
     with pytest.raises(NewerVersion, match="upgrade"):
-        open_key(file, unwanted)
+        OwnerKey.open(file, unwanted)
     with pytest.raises(NewerVersion):
         is_protected(file)
 
@@ -373,10 +374,10 @@ def test_scrypt_never_runs_with_parameters_that_we_would_not_write(
     monkeypatch.setattr(key_file, "_stretched", run)
     write(file, data)
     with pytest.raises(KeyRefused, match="damaged"):
-        open_key(file, PASSPHRASE)
+        OwnerKey.open(file, PASSPHRASE)
     write(file, key_file.canonical(content))
     with pytest.raises(AssertionError, match="scrypt ran"):
-        open_key(file, PASSPHRASE)
+        OwnerKey.open(file, PASSPHRASE)
 
 
 def test_the_most_memory_that_a_file_can_ask_for(file: Path) -> None:
@@ -386,11 +387,11 @@ def test_the_most_memory_that_a_file_can_ask_for(file: Path) -> None:
 import resource, sys
 from pathlib import Path
 from scumble.errors import KeyRefused
-from scumble.owner.key_file import open_key
+from scumble.owner.keys import OwnerKey
 in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (in_use + 2**20 * 320, in_use + 2**20 * 320))
 try:
-    open_key(Path(sys.argv[1]), "x")
+    OwnerKey.open(Path(sys.argv[1]), "x")
 except KeyRefused:
     print("refused")
 """
@@ -406,7 +407,7 @@ except KeyRefused:
 def test_a_failure_during_replace_keeps_the_old_key(
     file: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
 ) -> None:
-    key = create(file, DATABASE, PASSPHRASE)
+    key = OwnerKey.create(file, DATABASE, PASSPHRASE)
     before = file.read_bytes()
 
     def fail(*_: object, **__: object) -> None:
@@ -415,9 +416,9 @@ def test_a_failure_during_replace_keeps_the_old_key(
     with monkeypatch.context() as patch:
         patch.setattr(os, step, fail)
         with pytest.raises(FileError if isinstance(error, OSError) else KeyboardInterrupt):
-            replace(file, REKEYING, PASSPHRASE)
+            REKEYING.save(file, PASSPHRASE)
     assert file.read_bytes() == before
-    assert open_key(file, PASSPHRASE) == key
+    assert OwnerKey.open(file, PASSPHRASE) == key
     assert list(file.parent.iterdir()) == [file]
 
 
@@ -429,11 +430,11 @@ def test_a_failure_during_create_leaves_nothing(file: Path, monkeypatch: pytest.
         with monkeypatch.context() as patch:
             patch.setattr(os, step, fail)
             with pytest.raises(FileError, match="No space left"):
-                create(file, DATABASE, None)
+                OwnerKey.create(file, DATABASE, None)
         assert not list(file.parent.iterdir())
 
 
-@pytest.mark.parametrize("write_it", [lambda f: create(f, DATABASE, None), lambda f: replace(f, KEY, None)])
+@pytest.mark.parametrize("write_it", [lambda f: OwnerKey.create(f, DATABASE, None), lambda f: KEY.save(f, None)])
 def test_the_content_is_synced_before_its_name_and_the_folder_after(
     file: Path, monkeypatch: pytest.MonkeyPatch, write_it: Callable[[Path], object]
 ) -> None:
@@ -471,7 +472,7 @@ def test_no_key_in_repr(key: OwnerKey) -> None:
 
 
 def test_no_root_in_a_sealed_file(file: Path) -> None:
-    key = create(file, DATABASE, PASSPHRASE)
+    key = OwnerKey.create(file, DATABASE, PASSPHRASE)
     assert key.root.hex() not in file.read_text()
     assert PASSPHRASE not in file.read_text()
 
@@ -496,17 +497,17 @@ def test_derived_keys_are_fixed() -> None:
     """RFC 5869 with salt = the id's digits and info = the purpose; computed with hmac alone below."""
     import hmac
 
-    for derive, info in ((key_file.data_key, b"scumble data key v1"), (key_file.anchor_key, b"scumble anchor v1")):
+    for derived, info in ((KEY.data_key(), b"scumble data key v1"), (KEY.anchor_key(), b"scumble anchor v1")):
         extracted = hmac.digest(DATABASE.encode(), ROOT, "sha256")
-        assert derive(ROOT, DATABASE) == hmac.digest(extracted, info + b"\x01", "sha256")
+        assert derived == hmac.digest(extracted, info + b"\x01", "sha256")
 
 
 def test_derived_keys_differ() -> None:
     keys = [
-        derive(root, database)
-        for derive in (key_file.data_key, key_file.anchor_key)
+        derived
         for root in (ROOT, bytes(32))
         for database in (DATABASE, DATABASE + "00")
+        for derived in (OwnerKey(database, root).data_key(), OwnerKey(database, root).anchor_key())
     ]
     assert len({*keys, ROOT}) == 9
 

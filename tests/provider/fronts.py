@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from scumble.owner import key_file
 from scumble.owner.database import Database
-from scumble.owner.identity import create_identity, open_identity
+from scumble.owner.keys import AnalystKey, OwnerKey
 from scumble.owner.ledger import Ledger
 from scumble.provider.fleet import EnclaveProcess, Fleet
 from scumble.provider.routing import serve_call
@@ -253,21 +253,21 @@ class Provider:
         self.stores[name] = store
         with Ledger.open(key_file.ledger_path(path), 100, delta_limit="1e-6"):
             pass
-        return Database.begin(self.front(name, member), key_file.create(path, database, None), path)
+        return Database.begin(self.front(name, member), OwnerKey.create(path, database, None), path)
 
     def owner(self, name: str, member: int = 0) -> Database:
         """Its owner once more."""
         path = self.folder / f"{name}.key"
-        return Database(self.front(name, member), key_file.open_key(path), path)
+        return Database(self.front(name, member), OwnerKey.open(path), path)
 
     def identity(self, who: str) -> str:
         """An analyst's public key."""
-        return create_identity(self.folder / f"{who}.key", None).text
+        return AnalystKey.create(self.folder / f"{who}.key", None).text
 
     def analyst(self, who: str, name: str, member: int = 0, **options: Any) -> Database:
         """An analyst's connection."""
         path = self.folder / f"{who}.key"
-        return Database(self.front(name, member), open_identity(path, self.stores[name].database), path, **options)
+        return Database(self.front(name, member), AnalystKey.open(path, self.stores[name].database), path, **options)
 
     def front(self, name: str, member: int = 0) -> Lying:
         """The way to an enclave, with a store behind it."""

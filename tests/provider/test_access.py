@@ -12,8 +12,7 @@ from sample_rows import OPTIONS, QUERIES, answer, batch, is_right, loaded
 import scumble
 from scumble.cli import main
 from scumble.errors import KeyRefused, NotFound, Overdraft, Refused, ScumbleError, Stale
-from scumble.owner import identity, key_file
-from scumble.owner.identity import create_identity
+from scumble.owner.keys import AnalystKey, OwnerKey
 from scumble.owner.remote.address import Address
 from scumble.owner.remote.service import RemoteService, Transport
 from scumble.owner.versions import Session
@@ -44,7 +43,7 @@ class Clinic:
 @pytest.fixture(scope="module")
 def clinic(service: Serving, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clinic]:
     keys = tmp_path_factory.mktemp("access")
-    public = {name: create_identity(keys / f"{name}.key", None).text for name in ("ada", "bob", "rita", "tom", "lab")}
+    public = {name: AnalystKey.create(keys / f"{name}.key", None).text for name in ("ada", "bob", "rita", "tom", "lab")}
     with meddling(service.port) as proxy, proxy.create("clinic", keys, limit=50) as owner:
         loaded(owner)
         owner.load(SECRET, batch(7), **OPTIONS)
@@ -100,11 +99,11 @@ def _session(clinic: Clinic, signer: str, *, data_key: bytes | None = None) -> I
     service = RemoteService(address, Transport(address), lambda evidence, stated: None)  # type: ignore[arg-type, return-value]
     database, path = service.describe(), clinic.keys / f"{signer}.key"
     if signer == "other":
-        key = key_file.open_key(path)
-        signing, data_key = key_file.signing_key(key.root, key.database), key_file.data_key(key.root, key.database)
+        key = OwnerKey.open(path)
+        signing, data_key = key.signing_key(), key.data_key()
     else:
-        opener = identity.open_identity(path, database)
-        signing = identity.signing_key(opener, opener.root)
+        opener = AnalystKey.open(path, database)
+        signing = opener.signing_key()
     with closing(service):
         yield Session(service, database, signing, data_key)
 
@@ -192,7 +191,7 @@ def test_an_analyst_cannot_do_what_is_the_owners(clinic: Clinic) -> None:
     with clinic.open("ada") as ada:
         for call in (
             lambda: ada.drop("t"), ada.rekey, lambda: ada.revoke("ada"), ada.grants,
-            lambda: ada.grant("bob", create_identity(clinic.keys / "eve.key", None).text, ["t"]),
+            lambda: ada.grant("bob", AnalystKey.create(clinic.keys / "eve.key", None).text, ["t"]),
         ):  # fmt: skip
             with pytest.raises(Refused):
                 call()

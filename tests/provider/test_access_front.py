@@ -9,7 +9,7 @@ from sample_rows import OPTIONS, QUERIES, answer, batch, is_right, loaded
 
 import scumble
 from scumble.errors import Refused, ScumbleError, Stale, Tampered
-from scumble.owner.identity import AnalystKey, open_identity
+from scumble.owner.keys import AnalystKey
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_another_databases_store_is_not_taken_for_this_one(liar: Provider) -> No
 
 
 def _identity(liar: Provider, who: str, name: str) -> AnalystKey:
-    return open_identity(liar.folder / f"{who}.key", liar.stores[name].database)
+    return AnalystKey.open(liar.folder / f"{who}.key", liar.stores[name].database)
 
 
 @pytest.mark.parametrize("member", [0, 1])

@@ -10,7 +10,7 @@ from sample_rows import QUERIES, answer, is_right, loaded
 import scumble
 from scumble.cli import main
 from scumble.errors import Refused, ScumbleError, Tampered
-from scumble.owner.identity import create_identity
+from scumble.owner.keys import AnalystKey
 from serving import SIMULATED, Serving
 
 FLAG = "--insecure-simulated-enclave"
@@ -46,7 +46,7 @@ def test_a_folder_put_back_under_the_running_service_brings_no_grant_back(servic
     folder, kept = service.folder / "default" / "putback", tmp_path / "kept"
     with meddling(service.port) as proxy, proxy.create("putback", tmp_path) as owner:
         loaded(owner)
-        owner.grant("ada", create_identity(tmp_path / "ada.key", None).text, ["t"])
+        owner.grant("ada", AnalystKey.create(tmp_path / "ada.key", None).text, ["t"])
         with proxy.open("putback", tmp_path, "ada.key") as ada:
             assert is_right(ada.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], [0]))
             shutil.copytree(folder, kept / "granted")

@@ -15,8 +15,8 @@ from scumble.attestation import Evidence, code_measurement, report_data
 from scumble.attestation.simulated import STATEMENT
 from scumble.cli import main
 from scumble.errors import AttestationRefused, FileError, InvalidParameter, ScumbleError, Tampered, Unavailable
-from scumble.owner.identity import create_identity, open_identity
 from scumble.owner.key_file import canonical
+from scumble.owner.keys import AnalystKey
 from serving import SIMULATED, Serving, serving
 
 MEASUREMENT = code_measurement()
@@ -32,7 +32,7 @@ def scene(service: Serving, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         with proxy.create("attested", keys) as owner:
             loaded(owner)
             for name in ("ada", "bob"):
-                owner.grant(name, create_identity(keys / f"{name}.key", None).text, ["t"])
+                owner.grant(name, AnalystKey.create(keys / f"{name}.key", None).text, ["t"])
         yield proxy, keys
 
 
@@ -230,7 +230,7 @@ def test_another_database_at_the_address_is_refused(scene: Scene, service: Servi
     proxy, keys = scene
     with scumble.create(service.url("mallory/attested"), key=tmp_path / "mallory.key", **SIMULATED) as mallory:
         loaded(mallory, 1)
-        mallory.grant("bob", open_identity(keys / "bob.key").text, ["t"])
+        mallory.grant("bob", AnalystKey.open(keys / "bob.key").text, ["t"])
     proxy.open("attested", keys, "bob.key").close()
     proxy.forget()
 

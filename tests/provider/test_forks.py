@@ -13,7 +13,7 @@ from scumble.enclave.grants import Access
 from scumble.enclave.pages import DataKeys
 from scumble.enclave.versions import seal_manifest
 from scumble.errors import Refused, Stale, Tampered
-from scumble.owner import key_file
+from scumble.owner.keys import OwnerKey
 from scumble.owner.versions import Session
 from scumble.store.files import FileStore
 from scumble.wire.catalog import Catalog
@@ -92,7 +92,7 @@ def test_an_older_version_that_the_owner_accepts_is_the_newest_at_every_enclave(
         loaded(owner, 1)
         liar.fleet.share()
     path = liar.folder / "restored.key"
-    key, fronts = key_file.open_key(path), [liar.front("restored", member) for member in (0, 1)]
+    key, fronts = OwnerKey.open(path), [liar.front("restored", member) for member in (0, 1)]
     for front in fronts:
         front.storage = Older(liar.stores["restored"], before)
         with pytest.raises(Tampered):

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from memory import core_of, forms, found_in, memory_of, texts_of
 
-from scumble.owner import identity, key_file
+from scumble.owner.keys import OwnerKey
 from scumble.owner.versions import Session
 from scumble.wire.channel import Channel
 from serving import Serving, serving
@@ -117,11 +117,11 @@ def used(service: Serving, keys: Path, planted: Secrets, name: str) -> None:
 
 
 def _plant_keys(planted: Secrets, path: Path) -> None:
-    key = key_file.open_key(path)
+    key = OwnerKey.open(path)
     planted.plant("root key", key.root)
-    planted.plant("data key", key_file.data_key(key.root, key.database))
-    planted.plant("anchor key", key_file.anchor_key(key.root, key.database))
-    planted.plant("signing seed", identity.signing_key(key, key.root).private_bytes_raw())
+    planted.plant("data key", key.data_key())
+    planted.plant("anchor key", key.anchor_key())
+    planted.plant("signing seed", key.signing_key().private_bytes_raw())
 
 
 def places(service: Serving, planted: Secrets, dumped: Callable[[int], Iterator[bytes]]) -> dict[str, set[str]]:
@@ -178,6 +178,7 @@ NOBODY = 65534
 READ = f"""
 import ctypes, os, sys
 from scumble.enclave import process
+from scumble.owner.keys import OwnerKey
 prctl = ctypes.CDLL(None).prctl
 if os.getuid() == 0:
     os.setgroups([]), os.setgid({NOBODY}), os.setuid({NOBODY})

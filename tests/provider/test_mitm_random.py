@@ -17,7 +17,7 @@ from sample_rows import QUERIES, answer, is_right, loaded
 
 import scumble
 from scumble.errors import ScumbleError
-from scumble.owner.identity import create_identity
+from scumble.owner.keys import AnalystKey
 from serving import Serving
 
 ODDS = (0.02, 0.1, 0.3)
@@ -165,7 +165,7 @@ def _meddled(service: Serving, folder: Path, seed: int, seconds: float, steps: i
     name, deadline = f"random{seed}", time.monotonic() + seconds
     with meddling(service.port) as proxy, proxy.create(name, folder, limit=1000) as one:
         loaded(one)
-        one.grant("ada", create_identity(folder / f"ada{seed}.key", None).text, ["t"])
+        one.grant("ada", AnalystKey.create(folder / f"ada{seed}.key", None).text, ["t"])
         with (
             proxy.open(name, folder) as two,
             proxy.open(name, folder, f"ada{seed}.key") as ada,

@@ -10,7 +10,7 @@ from meddling import Meddling, meddling
 
 import scumble
 from scumble.errors import Overflow, ScumbleError
-from scumble.owner.identity import create_identity
+from scumble.owner.keys import AnalystKey
 from serving import Serving
 
 CAPACITY = 160
@@ -100,7 +100,7 @@ def test_some_of_these_queries_do_fail_and_others_have_many_rows(seen: Seen) -> 
 def test_a_grant_and_a_revocation_look_alike_whoever_it_is_for(seen: Seen, tmp_path: Path) -> None:
     shapes = []
     for number, (proxy, database, _) in enumerate(seen.values()):
-        text = create_identity(tmp_path / f"{number}.key", None).text
+        text = AnalystKey.create(tmp_path / f"{number}.key", None).text
         proxy.forget()
         database.grant("a" * (1 + 3 * number), text, ["t"])
         database.revoke("a" * (1 + 3 * number))

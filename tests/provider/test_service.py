@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 import scumble
+from scumble import dbapi
 from scumble.cli import main
 from scumble.errors import AttestationRefused, InvalidParameter, KeyRefused, NotFound, Refused, Unavailable
-from scumble.owner.identity import create_identity
+from scumble.owner.keys import AnalystKey
 from serving import SIMULATED, Serving
 
 ROWS = 5000
@@ -53,9 +54,10 @@ def test_answers_are_those_of_duckdb(service: Serving, tmp_path: Path) -> None:
 def test_pandas_reads_through_a_connection(service: Serving, tmp_path: Path) -> None:
     with service.create("pandas", tmp_path) as database:
         database.load("t", VISITS, **OPTIONS)
-    with scumble.connect(service.url("pandas"), key=tmp_path / "pandas.key", **SIMULATED) as connection:
-        frame = pd.read_sql(QUERIES[2], connection)
-    assert list(frame.itertuples(index=False, name=None)) == right(QUERIES[2])
+    for connect in (scumble.connect, dbapi.connect):
+        with connect(service.url("pandas"), key=tmp_path / "pandas.key", **SIMULATED) as connection:
+            frame = pd.read_sql(QUERIES[2], connection)
+        assert list(frame.itertuples(index=False, name=None)) == right(QUERIES[2])
 
 
 def test_tables_are_dropped_and_sealed_anew(service: Serving, tmp_path: Path) -> None:
@@ -121,7 +123,7 @@ def test_a_simulated_enclave_is_refused_unless_asked_for(service: Serving, tmp_p
 def test_an_analyst_may_say_whose_database_it_has_to_be(
     service: Serving, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    alice, mallory = (create_identity(tmp_path / f"{name}.key", None) for name in ("alice", "mallory"))
+    alice, mallory = (AnalystKey.create(tmp_path / f"{name}.key", None) for name in ("alice", "mallory"))
     with service.create("whose", tmp_path) as database:
         database.load("t", VISITS, **OPTIONS)
         database.grant("alice", alice.text, ["t"])

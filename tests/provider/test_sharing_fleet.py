@@ -16,8 +16,7 @@ from sample_rows import OPTIONS, QUERIES, answer, batch, is_right, loaded
 
 import scumble
 from scumble.errors import Locked, Refused, Unavailable
-from scumble.owner import key_file
-from scumble.owner.identity import create_identity
+from scumble.owner.keys import AnalystKey, OwnerKey
 from scumble.owner.remote.address import Address
 from scumble.owner.remote.service import RemoteService, Transport
 from scumble.owner.versions import Session
@@ -35,7 +34,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving, 
     with serving(folder / "served", "--enclaves", "2") as service, meddling(service.port) as proxy:
         with proxy.create("clinic", folder) as owner:
             loaded(owner)
-            owner.grant("ada", create_identity(folder / "ada.key", None).text, ["t"])
+            owner.grant("ada", AnalystKey.create(folder / "ada.key", None).text, ["t"])
         yield service, proxy, folder
 
 
@@ -85,7 +84,7 @@ def test_a_revocation_reaches_running_sessions_in_every_enclave(shared: tuple[Se
     _, proxy, folder = shared
     with proxy.open("clinic", folder) as owner:
         at = _enclave(proxy)
-        owner.grant("rita", create_identity(folder / "rita.key", None).text, ["t"])
+        owner.grant("rita", AnalystKey.create(folder / "rita.key", None).text, ["t"])
         ritas: dict[str, scumble.Database] = {}
         try:
             for _ in range(8):
@@ -185,10 +184,10 @@ def test_nothing_that_passes_through_the_front_has_a_key_in_it(tmp_path: Path, m
         made.fleet.share()
         with made.analyst("ada", "keys", 1) as ada:
             assert _right(ada)
-    key = key_file.open_key(tmp_path / "keys.key")
+    key = OwnerKey.open(tmp_path / "keys.key")
     carried = b"\n".join(passed)
     assert len(passed) > 40
-    data_key = key_file.data_key(key.root, key.database)
+    data_key = key.data_key()
     for secret in (data_key, key.root, ada._at.key.root):
         assert secret not in carried
         assert secret.hex().encode() not in carried

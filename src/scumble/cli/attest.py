@@ -32,7 +32,7 @@ def attest(
     scumble query scumble://host:7300/clinic "SELECT ..." --measurement 3f0a...
     """
     from scumble.owner.remote.address import Address, is_address
-    from scumble.owner.remote.opening import Connecting, verified
+    from scumble.owner.remote.service import Connecting, verified
 
     if not is_address(url):
         raise InvalidParameter(

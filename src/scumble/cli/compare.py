@@ -14,8 +14,9 @@ import typer
 from scumble.cli.columns import count_keys
 from scumble.cli.progress import working
 from scumble.errors import InvalidParameter
+from scumble.index.contract import check_beta
 from scumble.index.plot import SUFFIXES
-from scumble.index.price import price_of
+from scumble.owner.indexes import index_cost
 from scumble.types import parse_domain
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def compare(
     scumble index compare people.csv --column salary --domain int:0:200000 \\
         --epsilon 1 -o overhead.png
     """
-    price = price_of(epsilon, beta, 1, "measured")
+    amount, _ = index_cost(epsilon, beta, 1, "measured")
     public = parse_domain(domain)
     if output is not None and output.suffix.lower() not in SUFFIXES:
         raise InvalidParameter("a picture is a .png or .svg file", hint="overhead.png, for example")
@@ -69,7 +70,7 @@ def compare(
 
     found: list[Comparison] = []
     chosen = [contender for contender in every_index() if not (untrained and contender.trained)]
-    compared = compare_counts(counts, public, price.epsilon, beta=price.beta, indexes=chosen, queries=queries)
+    compared = compare_counts(counts, public, amount, beta=check_beta(beta), indexes=chosen, queries=queries)
     for contender in chosen:
         with working(f"trying {contender.name}"):
             found += [next(compared), next(compared)]

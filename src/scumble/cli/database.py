@@ -18,7 +18,6 @@ import typer
 from scumble import opening
 from scumble.cli.reaching import connecting
 from scumble.errors import InvalidParameter, NotFound
-from scumble.owner import key_file
 from scumble.owner.database import Database
 from scumble.owner.remote.address import is_address
 
@@ -83,11 +82,9 @@ def check_there(folder: Path) -> None:
 
 def key_place(target: str, key: Path | None) -> Path:
     """Where the key file of a database is."""
-    if not is_address(target):
-        return key_file.key_path(Path(target), key)
-    from scumble.owner.remote.opening import key_path
+    from scumble.opening import key_path_of
 
-    return key_path(target, key)
+    return key_path_of(target, key)
 
 
 def asking() -> Asked | None:

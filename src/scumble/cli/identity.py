@@ -9,7 +9,7 @@ import typer
 
 from scumble.cli.database import Json, asking, new_passphrase, on_terminal
 from scumble.owner import key_file
-from scumble.owner.identity import create_identity, open_identity
+from scumble.owner.keys import AnalystKey
 
 __all__ = ["identity"]
 
@@ -33,7 +33,10 @@ def identity(
     scumble query scumble://host:7300/clinic "SELECT count(*) FROM visits" --key ada.key
     """
     made = not file.exists()
-    held = create_identity(file, _passphrase(none=no_passphrase)) if made else open_identity(file, passphrase=asking())
+    if made:
+        held = AnalystKey.create(file, _passphrase(none=no_passphrase))
+    else:
+        held = AnalystKey.open(file, passphrase=asking())
     protection = "passphrase" if key_file.is_protected(file) else "file mode"
     if print_json:
         typer.echo(json.dumps({"key": str(file), "public_key": held.text, "protection": protection, "made": made}))

@@ -23,7 +23,8 @@ from scumble.errors import InvalidParameter
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.file import encode
 from scumble.index.model import MechanismName, SlackName
-from scumble.index.price import price_of
+from scumble.owner.indexes import index_cost
+from scumble.owner.ledger import Spend
 from scumble.privacy.amounts import show as written
 from scumble.types import parse_domain
 
@@ -150,10 +151,11 @@ def fit(
       keys:[1,5,9]                explicit keys: integers or strings, sorted
       string:["d","m","t"]        any strings, cut at public split points
     """
-    price = price_of(epsilon, beta, rows_per_user, slack)
+    cost_epsilon, cost_delta = index_cost(epsilon, beta, rows_per_user, slack)
     public = parse_domain(domain)
-    account, called = Account(ledger, limit, delta_limit), label or column or file.stem
-    account.check(price, called)
+    account = Account(ledger, limit, delta_limit)
+    cost = Spend(cost_epsilon, label or column or file.stem, cost_delta, rows_per_user)
+    account.check(cost)
     index = DPPLRIndex(
         max_bytes=max_bytes,
         max_segments=max_segments,
@@ -165,10 +167,10 @@ def fit(
     with drafted(output, force=force, beside=[file] if ledger is None else [file, ledger]) as draft:
         with working(f"reading {file.name}"):
             counts = count_keys(file, column, public)
-        with account.open(price) as payer:
-            budget = pay(payer, price, called)
+        with account.open(cost) as payer:
+            budget = pay(payer, cost)
             with working("building the index"):
-                index.fit_counts(counts, domain=public, budget=budget, beta=price.beta, capacity=capacity)
+                index.fit_counts(counts, domain=public, budget=budget, beta=beta, capacity=capacity)
             _publish(draft, encode(index.model))
             # Only now, with the file in its place: another process may hold the ledger.
             left = {} if ledger is None else remaining(payer)

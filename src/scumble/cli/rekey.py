@@ -24,6 +24,7 @@ from scumble.cli.database import (
 from scumble.cli.progress import working
 from scumble.errors import InvalidParameter, KeyRefused
 from scumble.owner import key_file
+from scumble.owner.keys import OwnerKey
 from scumble.store import open_store
 
 __all__ = ["passphrase", "rekey"]
@@ -78,11 +79,11 @@ def passphrase(
     store = open_store(folder)
     try:
         with store.writer():  # a rekey must not replace the file meanwhile
-            held = key_file.open_key(path, asking())
+            held = OwnerKey.open(path, asking())
             if held.database != store.database:
                 raise KeyRefused(f"{path} is the key of another database", hint="name the right one with --key")
             new = None if no_passphrase else _new()
-            key_file.replace(path, held, new)
+            held.save(path, new)
     finally:
         store.close()
     protection = "file mode" if new is None else "passphrase"

@@ -5,8 +5,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from scumble.errors import FileError, InvalidParameter, LedgerBusy
-from scumble.index.price import Price
-from scumble.owner.ledger import Ledger
+from scumble.owner.ledger import Ledger, Spend
 from scumble.privacy.budget import Budget
 
 __all__ = ["Account", "pay", "remaining"]
@@ -20,7 +19,7 @@ class Account:
     limit: str | None
     delta_limit: str | None
 
-    def check(self, price: Price, label: str) -> None:
+    def check(self, cost: Spend) -> None:
         """Refuse what can be refused before the data is read; create nothing yet."""
         if self.file is None:
             if self.limit is not None or self.delta_limit is not None:
@@ -30,18 +29,19 @@ class Account:
         elif self.limit is None:
             raise FileError(f"there is no ledger at {self.file}", hint="--limit 2, for example, creates it")
         else:  # rehearse in memory: a ledger that could not pay, and whose limits then stay, is not created
-            pay(Ledger(self.limit, delta_limit=self.delta_limit or 0), price, label)
+            pay(Ledger(self.limit, delta_limit=self.delta_limit or 0), cost)
 
-    def open(self, price: Price) -> Ledger:
+    def open(self, cost: Spend) -> Ledger:
         """Open the ledger, or create it."""
         if self.file is None:
-            return Ledger(price.epsilon, delta_limit=price.delta)
+            return Ledger(cost.epsilon, delta_limit=cost.delta)
         return Ledger.open(self.file, self.limit, delta_limit=self.delta_limit)
 
 
-def pay(ledger: Ledger, price: Price, label: str) -> Budget:
-    """Spend the price."""
-    return ledger.spend(price.epsilon, label, delta=price.delta, rows_per_user=price.rows_per_user)
+def pay(ledger: Ledger, cost: Spend) -> Budget:
+    """Charge the ledger."""
+    (budget,) = ledger.spend_all([cost])
+    return budget
 
 
 def remaining(ledger: Ledger) -> dict[str, Fraction]:

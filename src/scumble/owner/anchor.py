@@ -1,15 +1,13 @@
-"""The anchor: what the owner remembers of the provider's storage, so that a rollback is noticed.
+"""The anchor: what the holder of a key remembers of the provider's storage, so that a rollback is noticed.
 
-The version and the manifest's hash that were last seen come in, and after any number of processes go out again, or
-`Tampered`. The file is the owner's, lies beside the key file, and holds nothing secret; its MAC, under a key that only
-the owner has, keeps anybody else from choosing what is remembered. Whoever puts back an old anchor together with an
-old database is not noticed by the anchor alone.
+It holds the newest version seen and the hash of its manifest, in a file beside the key file. Nothing in it is secret;
+its MAC, under a key that never leaves this machine, keeps anybody else from choosing what is remembered. An old anchor
+that is put back together with an old database goes unnoticed.
 """
 
 import hmac
 import re
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,7 +22,7 @@ _HASH = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The newest version of the database that the owner knows of, and the SHA-256 of its manifest in hexadecimal."""
+    """The newest version of a database that was seen, and the SHA-256 of its manifest in hexadecimal."""
 
     version: int
     manifest: str
@@ -32,11 +30,6 @@ class Anchor:
     def __post_init__(self) -> None:
         if self.version < 0 or not _HASH.fullmatch(self.manifest):
             raise InvalidParameter("an anchor is a version from 0 on and a SHA-256 in hexadecimal digits")
-
-    @classmethod
-    def of(cls, version: int, manifest: bytes) -> Self:
-        """The anchor of a manifest as the provider stores it."""
-        return cls(version, sha256(manifest).hexdigest())
 
     @classmethod
     def load(cls, path: Path, key: bytes) -> Self | None:
@@ -67,7 +60,7 @@ class Anchor:
                 raise Tampered
 
     def save(self, path: Path, key: bytes) -> None:
-        """Remember this from now on: durably, and whole or not at all."""
+        """Remember this version: durably, and whole or not at all."""
         content: dict[str, Any] = {"format": _FORMAT, "version": self.version, "manifest": self.manifest}
         replace_file(path, canonical(content | {"mac": _mac(content, key)}))
 

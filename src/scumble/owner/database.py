@@ -1,7 +1,7 @@
-"""The database as its owner uses it, or an analyst: tables go in, SQL goes in, exact answers come out.
+"""The database as its owner, or an analyst, uses it: load tables, ask SQL, get exact answers.
 
-Everything here is the owner's own, and may see everything; an analyst's sees what was granted. What leaves for the
-provider is sealed, and what comes back is opened and checked.
+It runs on the machine of the key's holder and may see everything that the key opens: all for the owner, what was
+granted for an analyst. What leaves for the provider is sealed; what comes back is opened and checked.
 """
 
 import secrets
@@ -10,18 +10,16 @@ import time
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from scumble.errors import Busy, InvalidParameter, Stale, Unavailable
-from scumble.owner import identity, key_file
-from scumble.owner.answers import Result
-from scumble.owner.identity import Key
+from scumble.owner import key_file
 from scumble.owner.indexes import IndexSpec
-from scumble.owner.key_file import OwnerKey, Passphrase
+from scumble.owner.key_file import Passphrase
+from scumble.owner.keys import Key, OwnerKey
 from scumble.owner.ledger import Ledger
 from scumble.owner.versions import Versions, begin
 from scumble.privacy.amounts import Exact, exact
@@ -31,6 +29,7 @@ from scumble.wire.grants import Grant, Right, parse_public_key, public_text
 from scumble.wire.storage import Service
 
 if TYPE_CHECKING:
+    from scumble.owner.answers import Result
     from scumble.owner.loading import LoadOptions, LoadReport, Progress
     from scumble.owner.queries import LocalSQL, Parameters, Runner
     from scumble.sql import Statement
@@ -40,12 +39,9 @@ __all__ = ["Database", "Prepared"]
 
 KEPT_STATEMENTS = 256
 CHECKED_PAGES = 256  # at a time
-TRIES = 5  # of a statement under which the table changes
 LOAD_TRIES = 3
-CONFIRMED_SECONDS = 60.0  # for a load that was cut off to come to its end
+UNFINISHED_SECONDS = 60.0  # to wait for a load that was cut off to come to its end
 PAUSES_SECONDS = (0.2, 1.0, 3.0)  # before an enclave that went away is asked again whether a load was done
-
-T = TypeVar("T")
 
 
 def _silent(what: str, done: int, total: int | None) -> None:
@@ -53,9 +49,15 @@ def _silent(what: str, done: int, total: int | None) -> None:
 
 
 class Database:
-    """An encrypted database. Get one from `scumble.open` or `scumble.create`; close it, or use it in a `with`.
+    """An encrypted database, in a folder or at a service. `scumble.open` and `scumble.create` return one.
 
-    Threads may share it. It shows the newest version: what another process has loaded is there in the next query.
+    >>> with scumble.open("clinic") as db:
+    ...     db.load("visits", "visits.csv", indexes=["amount decimal:0:100000:0.01 epsilon=0.5"])
+    ...     db.sql("SELECT count(*), avg(amount) FROM visits WHERE amount > ?", [100]).df()
+
+    It always shows the newest version: what another process has loaded is there in the next query. Threads may share
+    it. Every error is a `ScumbleError`; an operation that fails leaves the database as it was. An analyst, who opens it
+    with an identity of its own, can do what the owner granted and gets `Refused` for the rest.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class Database:
         accept_restored: bool = False,
         owner: str | None = None,
     ) -> None:
-        """Open a database; an analyst may name the public key of the `owner` that it expects."""
+        """Open a database at a service; an analyst may name the public key of the `owner` it expects."""
         self._turn = threading.RLock()
         self._at = Versions(service, key, key_path, changed=self._changed, accept_restored=accept_restored, owner=owner)
 
@@ -79,23 +81,27 @@ class Database:
 
     # --- queries -----------------------------------------------------------------------------------
 
-    def sql(self, query: str, params: "Parameters" = ()) -> Result:
-        """Answer a SELECT in DuckDB's dialect, exactly; `?` takes params from a list, `$name` from a dict."""
+    def sql(self, query: str, params: "Parameters" = ()) -> "Result":
+        """Answer a SELECT in DuckDB's dialect, exactly.
+
+        `?` takes parameters from a sequence, `$name` from a mapping. The result has `fetchall()`, `df()`, `arrow()` and
+        more. SQL that cannot be answered exactly raises a `QueryError` that underlines the part in question.
+        """
         with self._turn:
-            return self._at.persisting(lambda: self._runner.run(self._statement(query), params))
+            return self._at.retrying(lambda: self._runner.run(self._statement(query), params))
 
     def prepare(self, query: str) -> "Prepared":
-        """Parse and plan a statement once, to run it many times with other parameters."""
+        """Parse and plan a query once, to run it many times with other parameters."""
         with self._turn:
-            self._at.persisting(lambda: self._statement(query))
+            self._at.retrying(lambda: self._statement(query))
         return Prepared(self, query)
 
     def explain(self, query: str, params: "Parameters" = ()) -> "Explanation":
-        """Say what a query would read and what the provider would see of it, and run nothing."""
+        """Say what a query would read and what the provider would see of it, without running it."""
         from scumble.sql.explain import explain
 
         with self._turn:
-            return self._at.persisting(lambda: explain(self._statement(query).bind(params)))
+            return self._at.retrying(lambda: explain(self._statement(query).bind(params)))
 
     def _statement(self, query: str) -> "Statement":
         known = self._statements.get(query)
@@ -120,11 +126,12 @@ class Database:
         progress: "Progress" = _silent,
         **more: Any,
     ) -> "LoadReport":
-        """Load rows into a table, a new one or one that is there: a file, a data frame, Arrow, or a query's result.
+        """Load rows into a table, which is created if there is none of that name.
 
-        Each index costs epsilon, and so does the capacity unless it is given. For what else there is, see
-        `LoadOptions`: its fields may be given here by name. What is refused costs nothing, and leaves the database as
-        it was.
+        The source is a file (CSV, Parquet), a data frame, Arrow, or a connection with `query=`. Each index, such as
+        "amount decimal:0:100000:0.01 epsilon=0.5", costs epsilon, and so does the capacity unless it is given; the
+        ledger is charged before anything is sent. The fields of `LoadOptions` may be given by name. A load that is
+        refused costs nothing, and one whose session is lost is done once or not at all.
         """
         from scumble.owner.loading import LoadOptions, can_reopen, load
 
@@ -145,7 +152,7 @@ class Database:
                     chosen,
                     progress,
                     batch,
-                    lambda: self._confirm(batch, held),
+                    lambda: self._check_loaded(batch, held),
                 )
                 if opened is not None:
                     self._at.take(opened)
@@ -158,18 +165,18 @@ class Database:
                 continue
         return once()
 
-    def _confirm(self, batch: str, held: ExitStack) -> None:
-        """Return if a batch whose load was cut off is there; else Unavailable, which says what is known.
+    def _check_loaded(self, batch: str, held: ExitStack) -> None:
+        """Return if a batch is there although its load was cut off; else raise Unavailable, which says what is known.
 
-        It may still be in the making: only whoever holds the database for writing can be sure that it is not.
+        The enclave may still be working on it: only once the database can be held for writing again is that ruled out.
         """
         held.close()
         for pause in PAUSES_SECONDS:
             try:
-                self._at.enter()
+                self._at.open_session()
                 if self._has(batch):
                     return
-                with self._at.service.writer(CONFIRMED_SECONDS):
+                with self._at.service.writer(UNFINISHED_SECONDS):
                     self._at.open_newest()
             except (Unavailable, Busy):
                 time.sleep(pause)
@@ -186,7 +193,7 @@ class Database:
         return any(run.batch == batch for table in self._at.catalog.tables for run in table.runs)
 
     def drop(self, table: str) -> None:
-        """Drop a table and delete its pages. What its indexes have cost stays spent."""
+        """Drop a table and delete its pages. What its indexes have cost stays spent. Only the owner can."""
         self._at.needs_owner()
         with self._turn, self._at.writing():
             self._at.take(self._at.session.task("drop", table=table))
@@ -194,13 +201,13 @@ class Database:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """What is public of the tables, by name."""
+        """The public facts of every table, in the order of their names: columns, capacity, indexes."""
         with self._turn:
             self._at.refresh()
             return tuple(sorted(self._at.catalog.tables, key=lambda table: table.name))
 
     def table(self, name: str) -> Table:
-        """What is public of one table."""
+        """The public facts of one table: columns, capacity, indexes. NotFound if there is none of that name."""
         with self._turn:
             self._at.refresh()
             return self._at.catalog.table(name)
@@ -212,13 +219,13 @@ class Database:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The budget: what was spent on what, and what remains. An analyst's is what the grant allots."""
+        """The privacy budget: what was spent on what, and what remains. For an analyst, of the grant's allotment."""
         self._paid_from = self._at.grant_id
-        return identity.ledger_of(self._at.key, self._at.key_path, self._at.grant)
+        return self._at.key.ledger(self._at.key_path, self._at.grant)
 
     @property
     def service(self) -> Service:
-        """The provider."""
+        """The provider, in this process or over the network."""
         return self._at.service
 
     # --- grants ------------------------------------------------------------------------------------
@@ -232,10 +239,11 @@ class Database:
         epsilon: Exact = 0,
         delta: Exact = 0,
     ) -> Grant:
-        """Let somebody, who has sent its public key as text, read tables; or, as a mapping says, load into them.
+        """Grant an analyst, by the public key that it sent, the right to read tables. Only the owner can.
 
-        Loads cost epsilon: all that this one may ever spend is spent from the ledger now, whether it will be used or
-        not. It holds at once for sessions in this enclave, and until it is revoked or a table is dropped.
+        With a mapping of tables to rights, such as {"visits": ["read", "load"]}, it may load as well. Loads cost
+        epsilon: the whole allotment of `epsilon` and `delta` is spent from the ledger now, whether it will be used or
+        not. A grant is in force at once in this enclave, until it is revoked or its table is dropped.
         """
         self._at.needs_owner()
         reading: frozenset[Right] = frozenset(["read"])
@@ -260,13 +268,13 @@ class Database:
         return wanted
 
     def revoke(self, name: str) -> None:
-        """Take somebody's grant back: at once in this enclave, in others when it opens the database again."""
+        """Revoke an analyst's grant: at once in this enclave, in others when the database is next opened there."""
         self._at.needs_owner()
         with self._turn, self._at.writing():
             self._at.take(self._at.session.task("revoke", name=name))
 
     def grants(self) -> tuple[Grant, ...]:
-        """Who was granted what, and how much of an allotment is used."""
+        """Every grant, and how much of its allotment is used. Only the owner can see them."""
         self._at.needs_owner()
         with self._turn:
             self._at.refresh()
@@ -274,18 +282,18 @@ class Database:
 
     @property
     def granted(self) -> Grant | None:
-        """What an analyst may do here; None for the owner, who may do everything."""
+        """The grant that this key has; None for the owner, who may do everything."""
         return self._at.grant
 
     @property
     def owner(self) -> str:
-        """The owner's public key as text: for analysts, to be sure whose database this is."""
+        """The owner's public key as text, by which analysts can tell whose database this is."""
         return public_text(bytes.fromhex(self._at.owner))
 
     # --- keys and checks ---------------------------------------------------------------------------
 
     def check(self, progress: "Progress" = _silent) -> int:
-        """Open every page of every table, and walk the chain of versions; how many pages there are, or Tampered."""
+        """Open every page of every table and verify the chain of versions; how many pages, or `Tampered`."""
         with self._turn:
             self._at.open_newest()
             if self._at.grant is None:
@@ -302,39 +310,45 @@ class Database:
             return total
 
     def rekey(self, passphrase: Passphrase = None) -> None:
-        """Seal everything anew under a fresh key, and replace the key file; old copies of it open nothing new.
+        """Seal everything again under a fresh key and replace the key file, so that old copies open nothing new.
 
-        A key file that has a passphrase needs it again here. A crash on the way loses nothing: the file holds both keys
-        until the new one is in force.
+        A key file with a passphrase needs it again here. A crash on the way loses nothing: the file holds both keys
+        until the new one is in force. Only the owner can.
         """
         self._at.needs_owner()
-        protection = key_file.given_passphrase(passphrase) if key_file.is_protected(self._at.key_path) else None
+        protection = self._protection(passphrase)
         with self._turn, self._at.writing():
-            held = key_file.open_key(self._at.key_path, protection)  # a wrong passphrase: before anything changes
-            if self._at.key.root not in (held.root, held.next_root):
+            held = OwnerKey.open(self._at.key_path, protection)  # a wrong passphrase: before anything changes
+            old = self._at.owner_key
+            if old.root not in (held.root, held.next_root):
                 raise Stale("the key was changed meanwhile", hint="open the database again")
-            old, new = self._at.key.root, secrets.token_bytes(len(self._at.key.root))
-            self._at.put_key(OwnerKey(held.database, old, new), protection)
-            owner = key_file.signing_key(new, held.database).public_key().public_bytes_raw()
+            new = OwnerKey(old.database, secrets.token_bytes(len(old.root)))
+            self._at.put_key(OwnerKey(old.database, old.root, new.root), protection)
+            owner = new.signing_key().public_key().public_bytes_raw()
             opened = self._at.session.task(
                 "reseal",
-                data_key=key_file.data_key(new, held.database).hex(),
+                data_key=new.data_key().hex(),
                 owner=owner.hex(),
-                succession=succession(held.database, key_file.signing_key(old, held.database), owner).hex(),
+                succession=succession(old.database, old.signing_key(), owner).hex(),
             )
-            self._at.key = OwnerKey(held.database, new, old)  # the anchor is under the old one still
+            self._at.key = OwnerKey(old.database, new.root, old.root)  # the anchor is still under the old root
             self._at.take(opened)
-            self._at.put_key(OwnerKey(held.database, new), protection)
+            self._at.put_key(new, protection)
             self._at.service.drop_unreferenced()
 
-    def settle_key(self, passphrase: Passphrase = None) -> None:
-        """Finish a rekey that was cut short: put the key that is not in force out of the file."""
-        protection = key_file.given_passphrase(passphrase) if key_file.is_protected(self._at.key_path) else None
+    def finish_rekey(self, passphrase: Passphrase = None) -> None:
+        """Finish a rekey that was cut short: remove the key that is not in force from the key file."""
+        protection = self._protection(passphrase)
         with self._turn, self._at.writing():
-            self._at.put_key(replace(self._at.owner_key, next_root=None), protection)
+            key = self._at.owner_key
+            self._at.put_key(OwnerKey(key.database, key.root), protection)
+
+    def _protection(self, passphrase: Passphrase) -> str | None:
+        """The passphrase to write the key file with: none if it has none now."""
+        return key_file.given_passphrase(passphrase) if key_file.is_protected(self._at.key_path) else None
 
     def close(self) -> None:
-        """End the session, and let go of every file."""
+        """End the session and close every file. A `with` block does it at its end."""
         if "_local" in self.__dict__:
             self._local.close()
         if "ledger" in self.__dict__:
@@ -353,10 +367,10 @@ class Database:
         names = ", ".join(table.name for table in self._at.catalog.tables)
         return f"<Database version {self.version}: {names or 'empty'}>"
 
-    # --- what is made on use -----------------------------------------------------------------------
+    # --- made when needed -------------------------------------------------------------------------
 
     def _changed(self) -> None:
-        """What was worked out for a version is of no use with the next."""
+        """Forget what was computed for the version before."""
         self._statements: OrderedDict[str, Statement] = OrderedDict()
         self.__dict__.pop("_runner", None)
         if "ledger" in self.__dict__ and self._paid_from != self._at.grant_id:
@@ -377,13 +391,13 @@ class Database:
 
 
 class Prepared:
-    """A statement that was parsed and planned; it follows the database to newer versions by itself."""
+    """A query that was parsed and planned. When the database changes it is planned again."""
 
     def __init__(self, database: Database, query: str) -> None:
         self._database, self.query = database, query
 
-    def execute(self, params: "Parameters" = ()) -> Result:
-        """Run it."""
+    def execute(self, params: "Parameters" = ()) -> "Result":
+        """Run the query with these parameters."""
         return self._database.sql(self.query, params)
 
     def __repr__(self) -> str:

@@ -1,23 +1,26 @@
-"""Which indexes a table shall have: `amount decimal:0:100000:0.01 epsilon=0.5` comes in, and goes out checked.
+"""The indexes that an owner asks for, such as `amount decimal:0:100000:0.01 epsilon=0.5`, and what they cost.
 
-All of it is public, and is what the owner chose: nothing here looks at a row.
+An `IndexSpec` is what the owner wrote; its `order()` has the exact amounts, for the ledger and the enclave. All of it
+is public and chosen by the owner: nothing here looks at a row.
 """
 
 import re
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
+from fractions import Fraction
 from typing import Self, cast, get_args
 
 from scumble.errors import InvalidParameter
-from scumble.index.contract import Terms
+from scumble.index.contract import Terms, check_beta, check_row_epsilon
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.model import SlackName
-from scumble.index.price import Price, price_of
-from scumble.privacy.amounts import Exact
+from scumble.index.slack import lossless_delta
+from scumble.privacy.amounts import Exact, exact
 from scumble.privacy.composition import row_delta
 from scumble.types import Domain, parse_domain
 from scumble.wire.requests import IndexOrder
 
-__all__ = ["IndexSpec"]
+__all__ = ["IndexSpec", "index_cost"]
 
 _OPTION = re.compile(r"(?<!\s)\s+(epsilon|beta|rows_per_user|max_bytes|slack)=(\S+)\s*$")
 _FORM = 'write it like "amount decimal:0:100000:0.01 epsilon=0.5"'
@@ -58,34 +61,35 @@ class IndexSpec:
             _slack(options.get("slack", "measured")),
         )
 
-    def price(self) -> Price:
-        """What the ledger is charged; refused if the index could not be built for it."""
-        price = price_of(self.epsilon, self.beta, self.rows_per_user, self.slack)
-        charged = price.epsilon, price.delta
-        terms = Terms(
-            self.domain,
-            price.epsilon / price.rows_per_user,
-            row_delta(*charged, price.rows_per_user),
-            price.beta,
-            None,
-            *charged,
-        )
-        DPPLRIndex(max_bytes=self.max_bytes, slack=self.slack).check(terms)
-        return price
-
     def order(self) -> IndexOrder:
-        """What the enclave is asked for, once that is paid."""
-        price = self.price()
-        return IndexOrder(
-            self.column,
-            self.domain,
-            price.epsilon,
-            price.delta,
-            price.beta,
-            price.rows_per_user,
-            self.max_bytes,
-            self.slack,
-        )
+        """What the enclave is asked to build and the ledger is charged for it; refused if it could not be built."""
+        epsilon, delta = index_cost(self.epsilon, self.beta, self.rows_per_user, self.slack)
+        beta, rows = check_beta(self.beta), self.rows_per_user
+        terms = Terms(self.domain, epsilon / rows, row_delta(epsilon, delta, rows), beta, None, epsilon, delta)
+        DPPLRIndex(max_bytes=self.max_bytes, slack=self.slack).check(terms)
+        return IndexOrder(self.column, self.domain, epsilon, delta, beta, rows, self.max_bytes, self.slack)
+
+
+def index_cost(epsilon: Exact, beta: Exact, rows_per_user: int, slack: SlackName) -> tuple[Fraction, Fraction]:
+    """The epsilon and delta that an index costs, read and checked. Only a lossless one costs any delta."""
+    amount, chance = exact(epsilon, "epsilon"), check_beta(beta)
+    if amount <= 0:
+        raise InvalidParameter("epsilon must be greater than 0", hint="values from 0.1 to 10 are usual")
+    check_row_epsilon(amount / rows_per_user)
+    return amount, _lossless_cost(amount, chance, rows_per_user) if slack == "lossless" else Fraction(0)
+
+
+def _lossless_cost(epsilon: Fraction, beta: Fraction, rows_per_user: int) -> Fraction:
+    """The delta to charge so that one row's part of it covers a lossless release; rounded up to 12 digits."""
+    needed = lossless_delta(epsilon / rows_per_user, beta)
+    # A row's part grows in proportion to the whole, and its part of a small whole is exact to 30 digits.
+    part = row_delta(epsilon, Fraction(1), rows_per_user)
+    whole = needed / part if part else Fraction(1)
+    up = Context(prec=12, rounding=ROUND_CEILING)
+    delta = Fraction(up.next_plus(up.divide(whole.numerator, whole.denominator)))
+    if delta >= 1:
+        raise InvalidParameter("a lossless index at this price would need a delta of 1", hint="take a smaller beta")
+    return delta
 
 
 def _whole(name: str, text: str) -> int:

@@ -1,11 +1,10 @@
-"""Loading: rows from any source come in; they reach the enclave sealed, with dummies up to the public capacity.
+"""Loads: rows from any source reach the enclave sealed, with dummies up to the public capacity.
 
-The rows and how many there are is SECRET. What the provider sees of a load (batches, pages, the indexes) depends on the
-capacity and on what the ledger has paid for. `load` is the whole of it: refuse what can be refused and pay, send the
-rows, fix the capacity, have the runs built.
+The rows, and how many there are, are SECRET. What the provider sees of a load (batches, pages, the indexes) depends on
+the capacity and on what the ledger has paid for. `load` is the whole of it: refuse what can be refused and pay, send
+the rows, fix the capacity, have the runs built.
 """
 
-import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,111 +19,26 @@ from numpy.typing import NDArray
 from scumble.errors import (
     BadRows,
     Exists,
-    InvalidKeys,
     InvalidParameter,
-    OutOfDomain,
     ScumbleError,
     Tampered,
     Unavailable,
 )
-from scumble.index.price import Price, price_of
 from scumble.index.slack import release_bound
-from scumble.owner.indexes import IndexSpec
+from scumble.owner.encoding import dummy_rows, encode_rows
+from scumble.owner.indexes import IndexSpec, index_cost
 from scumble.owner.ledger import Ledger, RecordedBudget, Spend
 from scumble.owner.sources import open_source
 from scumble.owner.versions import Session
-from scumble.privacy.amounts import Exact
+from scumble.privacy.amounts import Exact, exact
 from scumble.privacy.budget import Budget
-from scumble.types import CategoryDomain, Column, Domain, Kind, Schema
-from scumble.types.arrow import encode_converted, schema_of
-from scumble.types.conversion import convert
+from scumble.types import Schema
+from scumble.types.arrow import schema_of
 from scumble.types.declared import declaration
 from scumble.wire.catalog import Catalog, Table
-from scumble.wire.requests import RowLayout
+from scumble.wire.requests import IndexOrder, RowLayout
 
-__all__ = ["LoadOptions", "LoadReport", "Progress", "can_reopen", "dummy_rows", "encode_rows", "load"]
-
-
-_IN_ROW = re.compile(r" in row (\d+)")
-
-
-def encode_rows(
-    batch: Any, layout: RowLayout, indexes: Sequence[tuple[int, Domain]], first_row: int = 1
-) -> NDArray[np.int64]:
-    """Return the words of a batch's rows, [rows, layout.words].
-
-    `indexes` names the place of each indexed column and its domain, in the layout's order; `first_row` is the number of
-    the batch's first row within the load, from 1. BadRows if a value fits neither its column nor its domain.
-    """
-    if batch.schema.names != [column.name for column in layout.schema]:
-        raise BadRows("the batch has other columns than the table", hint="load columns of the same names and order")
-    rows = np.zeros((len(batch), layout.words), np.int64)
-    bits = rows[:, layout.validity_offset : layout.key_offset].view(np.uint64)
-    keys: dict[int, list[int]] = {}
-    for index, (place, _) in enumerate(indexes):
-        keys.setdefault(place, []).append(index)
-    for place, (column, offset) in enumerate(zip(layout.schema, layout.column_offsets, strict=True)):
-        array = convert(column, batch.column(place), first_row)
-        words, valid = encode_converted(column, array, first_row)
-        rows[:, offset : offset + column.type.words] = words.reshape(len(rows), column.type.words)
-        if bits.shape[1]:
-            _set_bit(bits[:, place // 64], place % 64, valid)
-        for index in keys.get(place, []):
-            ranks = rows[:, layout.key_offset + index]
-            keyed = _Keys(column, array, words, valid, first_row)
-            keyed.put_ranks(ranks, indexes[index][1])
-    return rows
-
-
-def dummy_rows(count: int, layout: RowLayout) -> NDArray[np.int64]:
-    """Return rows that sort after every real one, and are zeros otherwise."""
-    rows = np.zeros((count, layout.words), np.int64)
-    rows[:, layout.key_offset :] = layout.dummy_keys()
-    return rows
-
-
-def _set_bit(bits: NDArray[np.uint64], bit: int, valid: NDArray[np.uint8] | None) -> None:
-    if valid is None:
-        bits |= np.uint64(1 << bit)
-    else:
-        bits |= valid.astype(np.uint64) << np.uint64(bit)
-
-
-@dataclass(frozen=True)
-class _Keys:
-    """SECRET: an indexed column of a batch, as Arrow and as words."""
-
-    column: Column
-    array: Any
-    words: NDArray[np.int64]
-    valid: NDArray[np.uint8] | None
-    first_row: int
-
-    def put_ranks(self, ranks: NDArray[np.int64], domain: Domain) -> None:
-        """Write the ranks of the keys; a null's is the domain's size."""
-        present = None if self.valid is None or self.valid.all() else np.flatnonzero(self.valid)
-        type_ = self.column.type
-        if isinstance(domain, CategoryDomain) and type_.kind is Kind.CATEGORY and type_.categories == domain.values:
-            found = self.words if present is None else self.words[present]
-        else:
-            found = self._ranks(domain, present)
-        if present is None:
-            ranks[:] = found
-        else:
-            ranks[:] = domain.size
-            ranks[present] = found
-
-    def _ranks(self, domain: Domain, present: NDArray[np.int64] | None) -> NDArray[np.int64]:
-        try:
-            return domain.ranks(self.array if present is None else self.array.drop_null())
-        except (InvalidKeys, OutOfDomain) as error:
-            refusal = error
-        column, found = f"column {self.column.name!r}", _IN_ROW.search(refusal.message)
-        if found is None:  # of the wrong type altogether
-            raise BadRows(f"{column}: {refusal.message}", hint=refusal.hint)
-        row = int(found[1]) if present is None else int(present[int(found[1])])
-        trouble = _IN_ROW.sub("", refusal.message, count=1)
-        raise BadRows(f"{column}, row {self.first_row + row}: {trouble}", hint=refusal.hint)
+__all__ = ["LoadOptions", "LoadReport", "Progress", "can_reopen", "load"]
 
 
 PAGE_ROWS = 1024
@@ -136,7 +50,7 @@ CAPACITY_BETA = Fraction(1, 10**12)
 
 Words = NDArray[np.int64]
 Progress = Callable[[str, int, int | None], None]
-"""Called now and then with what is being done, how many rows that is done for, and of how many if that is known."""
+"""Called now and then with what is being done, for how many rows it is done, and of how many if that is known."""
 Confirm = Callable[[], None]
 """Returns if the newest version has the batch; else raises Unavailable."""
 
@@ -187,68 +101,57 @@ def load(
     batch: str,
     confirm: Confirm,
 ) -> tuple[LoadReport, dict[str, Any] | None]:
-    """Load a source into a table, of which `catalog` is the current version, held for writing; and the new version.
+    """Load a source into a table of the current version, held for writing; what was done, and the new version.
 
-    `batch` is the name of the rows: if they are there under it, none are sent, nothing is paid, and there is no new
-    version. If the session is lost while the runs are made, `confirm` finds out whether they are there.
+    `batch` names the rows: if the table has them already, nothing is sent or paid, and there is no new version. If the
+    session is lost while the enclave builds, `confirm` finds out whether they are there.
     """
-    domains, types = {spec.column: spec.domain for spec in indexes}, dict(options.types or {})
-    if name in catalog:  # what is not declared is as it was
-        types = {column.name: declaration(column) for column in catalog.table(name).schema} | types
-    rows_of = open_source(source, query=options.query, types=types, domains=domains)
-    schema = schema_of(rows_of.schema, types=types, domains=domains)
-    table = _target(catalog, name, schema)
-    schema, indexes = table.schema, _indexes_of(table, indexes)
-    layout = RowLayout(schema, tuple(spec.domain.size for spec in indexes))
+    rows, table = _open_rows(catalog, name, source, indexes, options)
+    orders = [spec.order() for spec in _indexes_of(table, indexes)]
+    spends = _spends(table, orders, options)
     there = next((run for run in table.runs if run.batch == batch), None)
     if there is not None:
-        return _report(name, sum(map(len, rows_of)), there.capacity, indexes, _prices(indexes, options)), None
-    with _paid(ledger, table, indexes, options) as payment:
-        capacity_cost = (payment.capacity.epsilon, payment.capacity.delta) if payment.capacity else (0, 0)
+        return _report(table, sum(map(len, rows)), there.capacity, orders, spends), None
+    with _paid(ledger, spends) as budgets:
+        capacity_cost = budgets[-1] if options.capacity is None else None
         session.task(
             "load",
             batch=batch,
-            capacity_cost=[str(amount) for amount in capacity_cost],
+            capacity_cost=[str(capacity_cost.epsilon), str(capacity_cost.delta)] if capacity_cost else ["0", "0"],
             table=table.name,
             table_id=table.id,
-            schema=schema.to_json(),
-            orders=[spec.order().to_json() for spec in indexes],
+            schema=table.schema.to_json(),
+            orders=[order.to_json() for order in orders],
             page_rows=options.page_rows,
             memory_bytes=options.memory_bytes,
         )
         try:
-            keys = [(schema.place(spec.column), spec.domain) for spec in indexes]
-            sender = _Sender(session, layout, progress, rows_of.rows)
-            sent = _send(sender, rows_of, keys, options.capacity)
-            capacity = _fix_capacity(sent, payment.capacity, options)
+            sender = _Sender(session, table.schema, orders, progress, rows.rows)
+            sender.send_all(rows, options.capacity)
+            sent, capacity = sender.rows, _fix_capacity(sender.rows, capacity_cost, options)
             sender.fill(capacity)
             session.task("reserve", capacity=capacity)
         except BaseException:
             with suppress(ScumbleError):
                 session.task("abandon")
             raise
-        payment.draw_indexes()
+        for budget in budgets[: len(orders)]:
+            budget.draw()
         progress("building", sent, sent)
         opened: dict[str, Any] | None = None
         try:
             opened = session.task("build", real_rows=sent, batch=batch)
-        except (Unavailable, Tampered):  # the answer was lost, or somebody has altered it
+        except (Unavailable, Tampered):  # the answer was lost, or altered on its way
             confirm()
-    return _report(name, sent, capacity, indexes, payment.charged()), opened
+    return _report(table, sent, capacity, orders, spends), opened
 
 
 def _report(
-    table: str, rows: int, capacity: int, indexes: Sequence[IndexSpec], charged: tuple[Fraction, Fraction]
+    table: Table, rows: int, capacity: int, orders: Sequence[IndexOrder], spends: Sequence[Spend]
 ) -> LoadReport:
-    return LoadReport(table, rows, capacity, *charged, tuple(spec.column for spec in indexes))
-
-
-def _prices(indexes: Sequence[IndexSpec], options: LoadOptions) -> tuple[Fraction, Fraction]:
-    """What a load costs, of which this process does not have the receipts."""
-    prices = [spec.price() for spec in indexes]
-    if options.capacity is None:
-        prices.append(_capacity_price(indexes, options))
-    return sum((price.epsilon for price in prices), Fraction(0)), sum((price.delta for price in prices), Fraction(0))
+    epsilon = sum((exact(spend.epsilon, "epsilon") for spend in spends), Fraction(0))
+    delta = sum((exact(spend.delta, "delta") for spend in spends), Fraction(0))
+    return LoadReport(table.name, rows, capacity, epsilon, delta, tuple(order.attribute for order in orders))
 
 
 def can_reopen(source: object) -> bool:
@@ -256,6 +159,17 @@ def can_reopen(source: object) -> bool:
     library, name = type(source).__module__.partition(".")[0], type(source).__name__
     held = ("pyarrow", "Table"), ("pyarrow", "RecordBatch"), ("pandas", "DataFrame"), ("polars", "DataFrame")
     return isinstance(source, str | PathLike) or (library, name) in held
+
+
+def _open_rows(
+    catalog: Catalog, name: str, source: object, indexes: Sequence[IndexSpec], options: LoadOptions
+) -> tuple[Any, Table]:
+    """The source's batches, and the table that they go into: a new one, or one with the same columns."""
+    domains, types = {spec.column: spec.domain for spec in indexes}, dict(options.types or {})
+    if name in catalog:  # a column that is not declared stays as it is
+        types = {column.name: declaration(column) for column in catalog.table(name).schema} | types
+    rows = open_source(source, query=options.query, types=types, domains=domains)
+    return rows, _target(catalog, name, schema_of(rows.schema, types=types, domains=domains))
 
 
 def _target(catalog: Catalog, name: str, schema: Schema) -> Table:
@@ -299,16 +213,32 @@ def _indexes_of(table: Table, indexes: Sequence[IndexSpec]) -> list[IndexSpec]:
 
 
 class _Sender:
-    """Sends rows in batches whose sizes depend on nothing but how many rows there are in the end, dummies included."""
+    """Sends rows in batches whose sizes depend only on how many rows there are in the end, dummies included."""
 
-    def __init__(self, session: Session, layout: RowLayout, progress: Progress, expected: int | None) -> None:
-        self._session, self._layout, self._progress, self._expected = session, layout, progress, expected
+    def __init__(
+        self, session: Session, schema: Schema, orders: Sequence[IndexOrder], progress: Progress, expected: int | None
+    ) -> None:
+        self._session, self._progress, self._expected = session, progress, expected
+        self._layout = layout = RowLayout(schema, tuple(order.domain.size for order in orders))
+        self._keys = [(schema.place(order.attribute), order.domain) for order in orders]
         self._batch = np.empty((max(1, SENT_BYTES // (8 * layout.words)), layout.words), np.int64)
         self._filled = 0
         self.rows = 0
 
-    def send(self, rows: Words) -> None:
-        """Add rows to the batch, and send it whenever it is full."""
+    def send_all(self, batches: Any, capacity: int | None) -> None:
+        """Encode and send every row of a source; BadRows if there are more than the capacity."""
+        for batch in batches:
+            if capacity is not None and self.rows + len(batch) > capacity:
+                raise BadRows("there are more rows than the capacity", hint="give a larger --capacity")
+            self._send(encode_rows(batch, self._layout, self._keys, first_row=self.rows + 1))
+
+    def fill(self, capacity: int) -> None:
+        """Send dummies until there are as many rows as the capacity."""
+        while self.rows < capacity:
+            self._send(dummy_rows(min(capacity - self.rows, len(self._batch)), self._layout))
+        self._flush()
+
+    def _send(self, rows: Words) -> None:
         at = 0
         while at < len(rows):
             take = min(len(rows) - at, len(self._batch) - self._filled)
@@ -320,29 +250,10 @@ class _Sender:
         self.rows += len(rows)
         self._progress("loading", self.rows, self._expected)
 
-    def fill(self, capacity: int) -> None:
-        """Send dummies until there are so many rows."""
-        while self.rows < capacity:
-            self.send(dummy_rows(min(capacity - self.rows, len(self._batch)), self._layout))
-        self._flush()
-
     def _flush(self) -> None:
         if self._filled:
             self._session.send_rows(self._batch[: self._filled])
             self._filled = 0
-
-    @property
-    def layout(self) -> RowLayout:
-        """How rows are laid out."""
-        return self._layout
-
-
-def _send(sender: _Sender, batches: Any, keys: list[tuple[int, Domain]], capacity: int | None) -> int:
-    for batch in batches:
-        if capacity is not None and sender.rows + len(batch) > capacity:
-            raise BadRows("there are more rows than the capacity", hint="give a larger --capacity")
-        sender.send(encode_rows(batch, sender.layout, keys, first_row=sender.rows + 1))
-    return sender.rows
 
 
 def _fix_capacity(rows: int, budget: Budget | None, options: LoadOptions) -> int:
@@ -352,63 +263,47 @@ def _fix_capacity(rows: int, budget: Budget | None, options: LoadOptions) -> int
     """
     capacity = options.capacity
     if capacity is None:
-        assert budget is not None  # noqa: S101  _paid has spent one
+        assert budget is not None  # noqa: S101  _spends has one for it
         budget.draw()
         capacity = release_bound(np.array([rows]), budget.row_epsilon, CAPACITY_BETA, lossless=True)
     return max(1, -(-capacity // options.page_rows)) * options.page_rows
 
 
-# --- money -----------------------------------------------------------------------------------------
+# --- costs -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Payment:
-    indexes: tuple[RecordedBudget, ...]
-    capacity: RecordedBudget | None
+def _spends(table: Table, orders: Sequence[IndexOrder], options: LoadOptions) -> list[Spend]:
+    """What the load costs: one spend for each index and, if the capacity is drawn, a last one for that."""
+    part = uuid.uuid4().hex[:8]
 
-    def draw_indexes(self) -> None:
-        for budget in self.indexes:
-            budget.draw()
+    def spend(what: str, epsilon: Fraction, delta: Fraction, rows_per_user: int) -> Spend:
+        group = f"{table.name} ({table.id[:8]}) {what}"
+        return Spend(epsilon, f"{table.name} {what}", delta, rows_per_user, (group, part))
 
-    def charged(self) -> tuple[Fraction, Fraction]:
-        budgets = [*self.indexes, *([self.capacity] if self.capacity else [])]
-        return sum((b.epsilon for b in budgets), Fraction(0)), sum((b.delta for b in budgets), Fraction(0))
+    spends = [spend(order.attribute, order.epsilon, order.delta, order.rows_per_user) for order in orders]
+    if options.capacity is None:
+        cheapest = min((order.epsilon * CAPACITY_SHARE for order in orders), default=CAPACITY_EPSILON)
+        rows_per_user = max((order.rows_per_user for order in orders), default=1)
+        epsilon = cheapest if options.capacity_epsilon is None else options.capacity_epsilon
+        spends.append(spend("capacity", *index_cost(epsilon, CAPACITY_BETA, rows_per_user, "lossless"), rows_per_user))
+    return spends
 
 
 @contextmanager
-def _paid(ledger: Ledger, table: Table, indexes: Sequence[IndexSpec], options: LoadOptions) -> Iterator[_Payment]:
+def _paid(ledger: Ledger, spends: Sequence[Spend]) -> Iterator[tuple[RecordedBudget, ...]]:
     """Spend on everything before any work is done, and settle it when all is done.
 
     If the work fails, what nothing was drawn from is given back, and the rest stays unsettled: the same rows will come
     again. A ledger that cannot be written at the end leaves it unsettled too, since the rows are loaded by then.
     """
-    part = uuid.uuid4().hex[:8]
-
-    def of(what: str, price: Price) -> Spend:
-        group = f"{table.name} ({table.id[:8]}) {what}"
-        return Spend(price.epsilon, f"{table.name} {what}", price.delta, price.rows_per_user, (group, part))
-
-    spends = [of(spec.column, spec.price()) for spec in indexes]
-    if options.capacity is None:
-        spends.append(of("capacity", _capacity_price(indexes, options)))
-    spent = ledger.spend_all(spends)
+    budgets = ledger.spend_all(spends)
     try:
-        yield _Payment(spent[: len(indexes)], None if options.capacity is not None else spent[-1])
+        yield budgets
     except BaseException:
-        for budget in spent:
+        for budget in budgets:
             with suppress(ScumbleError):
                 budget.cancel()
         raise
-    for budget in spent:
+    for budget in budgets:
         with suppress(ScumbleError):
             budget.settle()
-
-
-def _capacity_price(indexes: Sequence[IndexSpec], options: LoadOptions) -> Price:
-    prices = [spec.price() for spec in indexes]
-    epsilon = options.capacity_epsilon
-    if epsilon is None:
-        epsilon = min((price.epsilon for price in prices), default=None)
-        epsilon = CAPACITY_EPSILON if epsilon is None else epsilon * CAPACITY_SHARE
-    rows_per_user = max((price.rows_per_user for price in prices), default=1)
-    return price_of(epsilon, CAPACITY_BETA, rows_per_user, "lossless")

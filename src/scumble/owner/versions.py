@@ -1,14 +1,13 @@
-"""The versions of a database: a service and a key come in; the newest, held open, and leave to make another go out.
+"""The versions of a database, as the holder of a key sees them: the newest is kept open, and more can be made.
 
-For the owner, or an analyst. What the service shows is believed only if it follows what was seen before: the anchor
-beside the key remembers that.
+A version that the service shows is accepted only if it follows from what was seen before, which the anchor beside the
+key remembers. A lost session is opened again, and a changed key is read again.
 """
 
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,10 +17,9 @@ from numpy.typing import NDArray
 
 from scumble.durable import clear_drafts
 from scumble.errors import BadQuery, Refused, Stale, Tampered, Unavailable
-from scumble.owner import identity, key_file
+from scumble.owner import key_file
 from scumble.owner.anchor import Anchor
-from scumble.owner.identity import AnalystKey, Key
-from scumble.owner.key_file import OwnerKey
+from scumble.owner.keys import Key, OwnerKey, open_key
 from scumble.wire.catalog import Catalog
 from scumble.wire.channel import SALT_BYTES, Channel, Greeting, padded, seal_greeting, settle
 from scumble.wire.grants import Grant, parse_public_key
@@ -80,25 +78,24 @@ class Session:
         return settle(answer)
 
 
-TRIES = 5  # of a statement under which the table changes
+TRIES = 5  # of a statement whose table keeps changing
 
 T = TypeVar("T")
 
 
 def begin(service: Service, key: OwnerKey, key_path: Path) -> None:
     """Make the first, empty version of a database."""
-    signing_key = key_file.signing_key(key.root, key.database)
-    session = Session(service, key.database, signing_key, key_file.data_key(key.root, key.database))
+    session = Session(service, key.database, key.signing_key(), key.data_key())
     with service.writer():
         opened = session.task("create")
     session.close()
-    _anchor_of(opened).save(key_file.anchor_path(key_path), key_file.anchor_key(key.root, key.database))
+    _anchor_of(opened).save(key.anchor_path(key_path), key.anchor_key())
 
 
 class Versions:
-    """A session with the enclave, on the newest version there is. Not for several threads at a time.
+    """A session with the enclave, on the newest version of the database. One thread at a time may use it.
 
-    `changed` is called with every version, before anything is asked of it.
+    `changed` is called with every new version, before anything is asked of it.
     """
 
     session: Session
@@ -119,60 +116,57 @@ class Versions:
         self.service, self.key, self.key_path = service, key, key_path
         self.grant: Grant | None = None
         self._changed = changed
-        self._expected = None if owner is None else parse_public_key(owner).hex()
         self._key_print = key_file.fingerprint(key_path)
         try:
-            self.enter(accept_restored=accept_restored)
+            self._expected_owner = None if owner is None else parse_public_key(owner).hex()
+            self.open_session(accept_restored=accept_restored)
         except BaseException:
             service.close()
             raise
 
     def close(self) -> None:
-        """End the session, and let go of the service."""
+        """End the session and close the service."""
         self.session.close()
         self.service.close()
 
     @property
     def owner_key(self) -> OwnerKey:
         """The key, if it is the owner's; else Refused."""
-        if isinstance(self.key, AnalystKey):
-            raise Refused
-        return self.key
+        return self.key.as_owner()
 
     def needs_owner(self) -> None:
-        """Refuse an analyst."""
-        _ = self.owner_key
+        """Raise Refused for an analyst."""
+        self.key.as_owner()
 
     @property
     def grant_id(self) -> str | None:
-        """By which grant an analyst is here."""
+        """The id of the grant that lets an analyst in; None for the owner."""
         return None if self.grant is None else self.grant.id
 
     def put_key(self, key: OwnerKey, protection: str | None) -> None:
-        """Replace the key file."""
-        key_file.replace(self.key_path, key, protection)
+        """Replace the key file, and go on with the new key."""
+        key.save(self.key_path, protection)
         self.key, self._key_print = key, key_file.fingerprint(self.key_path)
 
     # --- the newest version ------------------------------------------------------------------------
 
     @contextmanager
     def writing(self) -> Iterator[ExitStack]:
-        """Be the one who writes, on top of the newest version; whoever closes what it gives lets go before the end."""
+        """Hold the database for writing, on its newest version. Closing the stack gives the hold up before the end."""
         self.refresh()
         self.open_newest()  # before a writer clears leftovers: to the provider a rollback looks like a crash
         with ExitStack() as held:
             held.enter_context(self.service.writer())
             self.open_newest()
             self.service.drop_unreferenced()  # what a drop or a rekey that was cut short has left
-            anchor = identity.anchor_path(self.key, self.key_path)
-            for path in (self.key_path, key_file.ledger_path(self.key_path), anchor):
+            for path in (self.key_path, key_file.ledger_path(self.key_path), self._anchor_path):
                 clear_drafts(path.parent, path.name)
             yield held
 
-    def persisting(self, work: Callable[[], T]) -> T:
-        """Do something on the newest version: again if that changed meanwhile, and once if the session was lost.
+    def retrying(self, work: Callable[[], T]) -> T:
+        """Do some work on the newest version: again if that changed meanwhile, and once more if the session was lost.
 
-        Only with its answer does a service say that another client has made a newer version before it was asked.
+        A service mentions a newer version, made by another client, only with its answer: so it is checked afterwards.
         """
         changed, lost, before = False, False, self.catalog
         for left in range(TRIES - 1, -1, -1):
@@ -189,7 +183,7 @@ class Versions:
                 changed = True
                 if not left:
                     raise
-            except BadQuery:  # it may name what another client has just made
+            except BadQuery:  # it may name a table that another client has just made
                 version = self.catalog.version
                 self.open_newest()
                 if not left or self.catalog.version == version:
@@ -200,17 +194,14 @@ class Versions:
                 lost, changed = True, False
         raise AssertionError  # the last try has returned or raised
 
-    def enter(self, *, accept_restored: bool = False) -> None:
-        """Open a session with the key that fits, and the newest version: a rekey that was cut short leaves two keys."""
+    def open_session(self, *, accept_restored: bool = False) -> None:
+        """Open a session on the newest version, with the root that fits: a rekey that was cut short leaves two."""
         before: Session | None = getattr(self, "session", None)
         if before is not None:
             before.close()
-        key = self.key
-        roots = tuple(root for root in (key.root, key.next_root) if root is not None)
         failures: list[Tampered | Refused] = []
-        for root in roots:
-            signing_key, data_key = identity.signing_key(key, root), identity.data_key(key, root)
-            session = Session(self.service, key.database, signing_key, data_key)
+        for key in self.key.candidates():
+            session = Session(self.service, key.database, key.signing_key(), key.data_key())
             stamp = self.service.stamp()
             try:
                 opened = session.task("open", **self._opening(accept_restored=accept_restored))
@@ -219,33 +210,34 @@ class Versions:
                 session.close()
                 continue
             self.session, self._stamp = session, stamp
-            if isinstance(key, OwnerKey):  # the other root may be the anchor's still
-                self.key = replace(key, root=root, next_root=next((other for other in roots if other != root), None))
+            self.key = key  # with both roots still: the anchor may be under the other one
             self.take(opened, anew=accept_restored)
             return
         raise next((error for error in failures if isinstance(error, Tampered)), failures[0])
 
     def _opening(self, *, accept_restored: bool = False) -> dict[str, Any]:
-        """What is asked of the newest version."""
-        anchor = None if accept_restored else self._remembered()
-        if isinstance(self.key, OwnerKey):
-            return {"anchor": anchor, "restored": accept_restored}
-        return {"anchor": anchor, "owner": self._expected or identity.known_owner(self.key, self.key_path)}
+        """The terms on which the newest version is accepted."""
+        return {
+            "anchor": None if accept_restored else self._remembered(),
+            "restored": accept_restored,
+            "owner": self._expected_owner or self.key.known_owner(self.key_path),
+        }
+
+    @property
+    def _anchor_path(self) -> Path:
+        return self.key.anchor_path(self.key_path)
 
     def _remembered(self) -> tuple[int, str] | None:
-        path = identity.anchor_path(self.key, self.key_path)
-        for root in filter(None, (self.key.root, self.key.next_root)):
-            try:
-                anchor = Anchor.load(path, identity.anchor_key(self.key, root))
-            except Tampered:
-                continue
-            return None if anchor is None else (anchor.version, anchor.manifest)
+        for key in self.key.candidates():
+            with suppress(Tampered):
+                anchor = Anchor.load(self._anchor_path, key.anchor_key())
+                return None if anchor is None else (anchor.version, anchor.manifest)
         raise Tampered
 
     def refresh(self) -> None:
-        """Go on with the newest version, if the service says that there is another."""
+        """Open the newest version, if the service says that there is another one."""
         if self.session.broken:
-            self.enter()
+            self.open_session()
         elif self.service.stamp() != self._stamp:
             self.open_newest()
 
@@ -255,37 +247,33 @@ class Versions:
         try:
             opened = self.session.task("open", **self._opening())
         except (Tampered, Refused) as error:
-            self._enter_again(error)
+            self._open_with_changed_key(error)
             return
         self.take(opened)
         self._stamp = stamp
 
-    def _enter_again(self, error: Tampered | Refused) -> None:
-        """It may be no more than a changed key: by a rekey elsewhere, or by one here that failed half-way."""
-        if isinstance(self.key, AnalystKey):
-            raise error
+    def _open_with_changed_key(self, error: Tampered | Refused) -> None:
+        """Open the session again if the key was changed, by a rekey elsewhere or by one here that failed half-way."""
         if key_file.fingerprint(self.key_path) != self._key_print:
             if key_file.is_protected(self.key_path):
                 raise Stale("the key was changed meanwhile", hint="open the database again")
             self._key_print = key_file.fingerprint(self.key_path)
-            self.key = key_file.open_key(self.key_path)
+            self.key = open_key(self.key_path, self.key.database)
         elif self.key.next_root is None:
             raise error
-        self.enter()
+        self.open_session()
 
     def take(self, opened: dict[str, Any], *, anew: bool = False) -> None:
-        """Go on with a version, and remember it: `anew`, whatever was remembered before."""
+        """Go on with a version and remember it; with `anew`, even if a later one was seen before."""
         anchor = _anchor_of(opened)
         self.catalog, self.owner = Catalog.from_json(opened["catalog"]), opened["owner"]
         self.grant = None if opened["grant"] is None else Grant.from_json(opened["grant"])
-        if isinstance(self.key, AnalystKey) and identity.known_owner(self.key, self.key_path) != self.owner:
-            identity.remember_owner(self.key, self.key_path, self.owner)
-            self._expected = None
+        self.key.remember_owner(self.key_path, self.owner)
+        self._expected_owner = None
         self._changed()
         remembered = None if anew else self._remembered()
         if remembered is None or anchor.version > remembered[0]:  # another process may have seen a later one
-            key = identity.anchor_key(self.key, self.key.root)
-            anchor.save(identity.anchor_path(self.key, self.key_path), key)
+            anchor.save(self._anchor_path, self.key.anchor_key())
 
 
 def _anchor_of(opened: Mapping[str, Any]) -> Anchor:

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from scumble import embedded
+from scumble import opening
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import ScumbleError
 from scumble.lab.attack.hashed import fractions
-from scumble.owner import key_file
 from scumble.owner.database import Database
+from scumble.owner.keys import OwnerKey
 from scumble.privacy.amounts import Exact, exact, show
 from scumble.provider.front import Provider
 from scumble.store.files import FileStore
@@ -82,7 +82,7 @@ def laboratory(
     )
     with TemporaryDirectory(prefix="scumble-attack-") as name:
         home = Path(name)
-        with embedded.create(home / "db", key=home / "db.key", limit=cost) as db:
+        with opening.create(home / "db", key=home / "db.key", limit=cost) as db:
             db.load(
                 "t",
                 table,
@@ -100,7 +100,7 @@ def opened(
     home: Path, enclave: Callable[[Storage], Enclave] = TrustedEnclave, *, accept_restored: bool = False
 ) -> Iterator[Laboratory]:
     """Open the database in home/db, whose key is beside it, with an enclave of one's own."""
-    key = key_file.open_key(home / "db.key")
+    key = OwnerKey.open(home / "db.key")
     provider = Provider(FileStore(home / "db"), enclave)
     with Database(provider, key, home / "db.key", accept_restored=accept_restored) as db:
         yield Laboratory(db, provider.transcript)

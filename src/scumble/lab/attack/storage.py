@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from scumble import embedded
+from scumble import opening
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import ScumbleError, Tampered
 from scumble.lab.attack.hashed import fractions
@@ -223,7 +223,7 @@ def attempts(
 def spoiling(home: Path) -> tuple[Spoiling, Answers]:
     """Make a database of several versions in a folder; what the attacker has, and the right answers."""
     home.mkdir()
-    with embedded.create(home / "db", key=home / "db.key", limit=8) as db:
+    with opening.create(home / "db", key=home / "db.key", limit=8) as db:
         _load(db, "a", 0)
         shutil.copytree(home / "db", home / "older")
         for table, batch in (("a", 1), ("b", 0), ("b", 1)):

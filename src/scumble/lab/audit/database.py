@@ -15,7 +15,7 @@ from typing import cast
 
 import numpy as np
 
-from scumble import embedded
+from scumble import opening
 from scumble.index.dp_plr import SLACK_SHARE
 from scumble.index.slack import lossless_delta, shift
 from scumble.lab.audit.bound import Features
@@ -91,7 +91,7 @@ def _loaded(counts: IntArray, index: str) -> Iterator[Database]:
     table = pa.table({"k": np.repeat(np.arange(len(counts)), counts)})
     with (
         tempfile.TemporaryDirectory(dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as name,
-        embedded.create(Path(name) / "db", limit=LIMIT, delta_limit="1e-6") as db,
+        opening.create(Path(name) / "db", limit=LIMIT, delta_limit="1e-6") as db,
     ):
         db.load("t", table, indexes=[index], page_rows=PAGE_ROWS)
         yield db

@@ -1,5 +1,4 @@
-"""The client's side of the service: `scumble://host:port/database` comes in, an open database goes out.
+"""The client's side of a service: addresses, the pins that say which enclave code is trusted, and the connection.
 
-It is part of the owner's, or an analyst's, own machine. Everything that leaves is sealed to an enclave whose evidence
-was verified first.
+All of it runs on the machine of the key's holder. What leaves is sealed to an enclave whose evidence was verified.
 """

@@ -1,8 +1,8 @@
-"""Pins: which code a client has trusted at an address, remembered beside its key file. PUBLIC, and the client's own.
+"""Pins: which code a client has trusted at an address, in a file beside its key file. PUBLIC, and the client's own.
 
-An address and a measurement come in at the first use, or from the command line; from then on only evidence with that
-measurement is taken. The kind of evidence and the database's id are remembered with it, so that a provider can neither
-fall back to a weaker kind nor put another database in the place of the first.
+The first measurement that is proved at an address, or the one on the command line, is pinned; from then on only
+evidence with that measurement is accepted. The kind of evidence and the database's id are pinned too, so that a
+provider can neither fall back to a weaker kind nor put another database in the place of the first.
 """
 
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ from typing import Any
 from scumble import attestation
 from scumble.attestation import Evidence, Policy, Verdict
 from scumble.errors import AttestationRefused, FileError, InvalidParameter
-from scumble.owner.key_file import canonical, parse_canonical, read_small, replace_file
+from scumble.owner.key_file import beside, canonical, parse_canonical, read_small, replace_file
 from scumble.owner.remote.address import Address
 
 __all__ = ["Pin", "Pins", "Trust", "measurement_of", "pins_path"]
@@ -29,7 +29,7 @@ class Pin:
 
 def pins_path(key_path: Path) -> Path:
     """The pins' place: clinic.pins for clinic.key."""
-    return key_path.with_name(key_path.name.removesuffix(".key") + ".pins")
+    return beside(key_path, ".pins")
 
 
 class Pins:
@@ -65,7 +65,7 @@ class Pins:
 
 
 class Trust:
-    """What a client takes for an enclave at one address: the pinned code, or, at the first use, whatever is proved."""
+    """Decides which evidence is accepted from an address: of the pinned code, or at the first use of any."""
 
     def __init__(self, address: Address, pins: Pins, *, measurement: str | None, allow_simulated: bool) -> None:
         self._address, self._pins, self._allow_simulated = address, pins, allow_simulated
@@ -108,7 +108,7 @@ def _is_pin(fields: object) -> bool:
 
 
 def measurement_of(text: str) -> str:
-    """A measurement that somebody has typed, as evidence states it; none at all is not taken for any."""
+    """A measurement as typed, in the form that evidence states it in; an empty one is refused."""
     try:
         measurement = bytes.fromhex(text).hex()
     except ValueError:

@@ -1,8 +1,8 @@
-"""A provider's service as the owner sees it: a `Service` at the other end of a network.
+"""A provider's service, over the network, as the holder of a key sees it.
 
-Evidence comes in before anything goes out: `public_key` is that of an enclave whose code, for a fresh nonce, was proved
-to be what was pinned. After that only sealed bytes leave. The provider may drop, delay and lie; what it alters is found
-by whoever opens the answer.
+Nothing leaves before the enclave has proved itself: `public_key` is that of an enclave whose code, for a fresh nonce,
+was shown to be what was pinned. After that only sealed bytes leave. The provider may drop, delay and lie; what it
+alters is noticed when the answer is opened.
 """
 
 import http.client
@@ -14,28 +14,50 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from scumble import attestation, errors
-from scumble.attestation import Evidence, Verdict
-from scumble.errors import ScumbleError, Tampered, Unavailable
+from scumble.attestation import Evidence, Policy, Verdict
+from scumble.errors import InvalidParameter, ScumbleError, Tampered, Unavailable
 from scumble.owner.remote.address import Address
+from scumble.owner.remote.pins import Pins, Trust, measurement_of, pins_path
 from scumble.wire.protocol import DATABASE, ENCLAVE, PROTOCOL, SESSION, STAMP, VERSION
 
-__all__ = ["RemoteService", "Reply", "Transport"]
-
+__all__ = ["Connecting", "RemoteService", "Reply", "Transport", "service_at", "verified"]
 
 IDLE_SECONDS = 60.0  # less than the service keeps a connection that is not used
 MOST_KEPT = 32
 PAUSE_SECONDS = 0.05
-KNOCK_SECONDS = 0.25
-TURNED_AWAY = 429
+RECONNECT_SECONDS = 0.25
+TOO_MANY_REQUESTS = 429
 MOST_REFUSAL_BYTES = 1 << 16
 
 
+@dataclass(frozen=True)
+class Connecting:
+    """How to connect: which code to trust, and how long to wait.
+
+    `measurement` is the code's, in hexadecimal digits; without it the first one that is proved is pinned.
+    `insecure_simulated_enclave` takes evidence that proves nothing: the provider can then read everything.
+    """
+
+    measurement: str | None = None
+    insecure_simulated_enclave: bool = False
+    timeout_seconds: float = 300.0
+    connect_seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.timeout_seconds <= 0 or self.connect_seconds <= 0:
+            raise InvalidParameter("a time-out is a positive number of seconds", hint="300 is usual")
+        if self.measurement is not None:
+            object.__setattr__(self, "measurement", measurement_of(self.measurement))
+
+
 class Reply(NamedTuple):
-    """What came back: the headers, by their names in lower case, and the body."""
+    """A service's answer: the headers, by their names in lower case, and the body."""
 
     headers: Mapping[str, str]
     body: bytes
@@ -52,13 +74,13 @@ class Transport:
     def ask(
         self, method: str, path: str, body: bytes | memoryview = b"", headers: Mapping[str, str] | None = None
     ) -> Reply:
-        """Send a request, and return the reply; or raise what the front has refused it with."""
+        """Send a request and return the reply, or raise the error that the front answered with."""
         deadline, pause = time.monotonic() + self._timeout, PAUSE_SECONDS
         while True:
             status, reply = self._exchange(method, path, body, headers or {})
             if status < 300:
                 return reply
-            if status != TURNED_AWAY or time.monotonic() + pause > deadline:
+            if status != TOO_MANY_REQUESTS or time.monotonic() + pause > deadline:
                 raise _refusal(status, reply.body)
             time.sleep(pause)
             pause = min(2 * pause, 2.0)
@@ -100,16 +122,16 @@ class Transport:
                     return connection
                 connection.close()
         deadline = time.monotonic() + self._connect_timeout
-        while True:  # nothing was sent yet: to knock again does no harm, and a service that restarts is soon back
+        while True:  # nothing was sent yet, so trying again does no harm, and a service that restarts is soon back
             try:
                 return self._connected(max(PAUSE_SECONDS, deadline - time.monotonic()))
             except (OSError, UnicodeError) as error:  # a name that no host can have is the latter
-                if time.monotonic() + KNOCK_SECONDS > deadline or not isinstance(error, ConnectionError):
+                if time.monotonic() + RECONNECT_SECONDS > deadline or not isinstance(error, ConnectionError):
                     raise Unavailable(
                         f"{self._address} cannot be reached: {_reason(error)}",
                         hint="check the address, and that it is served",
                     ) from None
-            time.sleep(KNOCK_SECONDS)
+            time.sleep(RECONNECT_SECONDS)
 
     def _connected(self, seconds: float) -> http.client.HTTPConnection:
         place = self._address.host, self._address.port
@@ -131,7 +153,7 @@ class Transport:
 
 
 def _refusal(status: int, body: bytes) -> ScumbleError:
-    """The error that the front has named; of one that is none of ours, the status."""
+    """The error that the front named, or one that tells the status if the answer names none."""
     try:
         fields = json.loads(body[:MOST_REFUSAL_BYTES])
         kind = getattr(errors, str(fields["error"]))
@@ -159,11 +181,11 @@ SILENT_SECONDS = 1.0
 _DATABASE = re.compile("[0-9a-f]{16,64}")
 
 Trusted = Callable[[Evidence, bytes], Verdict]
-"""Takes evidence and the report data that it has to have, and says whose code it is; or raises AttestationRefused."""
+"""Takes evidence and the report data it has to hold, and says whose code it is; or raises AttestationRefused."""
 
 
 class RemoteService:
-    """The way to an enclave of a service, for one database."""
+    """An enclave of a service, for one database: the `Service` of `wire/storage.py` over a network."""
 
     def __init__(self, address: Address, transport: Transport, trusted: Trusted) -> None:
         self._address, self._transport, self._trusted = address, transport, trusted
@@ -192,7 +214,7 @@ class RemoteService:
         return self._session, reply.body
 
     def request(self, session: int, sealed: bytes | memoryview) -> bytes:
-        """Have one sealed request answered."""
+        """Send one sealed request; the sealed answer."""
         return self._ask("POST", f"/sessions/{session}", sealed).body
 
     def leave(self, session: int) -> None:
@@ -202,7 +224,7 @@ class RemoteService:
 
     @contextmanager
     def writer(self, busy_seconds: float = 5) -> Iterator[None]:
-        """Hold the database for writing, and show the service now and then that somebody is there."""
+        """Hold the database for writing, and renew the lease while the work goes on."""
         path = f"/sessions/{self._session}/writer"
         self._ask("PUT", f"{path}?busy_seconds={busy_seconds}")
         done = threading.Event()
@@ -219,28 +241,28 @@ class RemoteService:
         finally:
             done.set()
             renewing.join(1)
-            with suppress(ScumbleError):  # a lease that nobody renews lapses by itself
+            with suppress(ScumbleError):  # a lease that is not renewed lapses
                 self._ask("DELETE", path)
 
     @property
     def stamp_lags(self) -> bool:
-        """The stamp is that of the last answer."""
+        """True: the stamp is as of the last answer."""
         return True
 
     def stamp(self) -> object:
-        """What the service said last: it comes with every answer; after a while of silence it is asked."""
+        """The stamp that came with the last answer; after a second without one the service is asked."""
         if time.monotonic() - self._heard > SILENT_SECONDS:
-            with suppress(ScumbleError):  # whoever needs the service next finds out what is wrong
+            with suppress(ScumbleError):  # the next request finds out what is wrong
                 self._ask("GET", "")
         return self._stamp
 
     def drop_unreferenced(self) -> int:
-        """Have the runs deleted that no table has any more; how many they were, as the service says."""
-        body = self._ask("POST", f"/sessions/{self._session}/tidy").body
-        try:
-            return int(json.loads(body)["runs"])
-        except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
-            raise Unavailable("the service does not say what it deleted", hint="is this a Scumble service?") from None
+        """Have the runs deleted that no table has any more; how many."""
+        reply = self._ask("POST", f"/sessions/{self._session}/tidy")
+        with suppress(ValueError, KeyError, TypeError, RecursionError):
+            if type(runs := json.loads(reply.body)["runs"]) is int:
+                return runs
+        raise Unavailable("the service does not say what it has deleted", hint="is this a Scumble service?")
 
     def close(self) -> None:
         """Close the connections."""
@@ -280,3 +302,32 @@ def _number(reply: Reply) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 20:
         raise Unavailable("the service does not name the session", hint="is this a Scumble service?")
     return int(text)
+
+
+def service_at(address: Address, key_path: Path, how: Connecting) -> tuple[RemoteService, Trust]:
+    """The service at an address, and what decides whether its enclave is trusted: the pins beside the key file."""
+    trust = Trust(
+        address,
+        Pins(pins_path(key_path)),
+        measurement=how.measurement,
+        allow_simulated=how.insecure_simulated_enclave,
+    )
+    return RemoteService(address, Transport(address, how.timeout_seconds, how.connect_seconds), trust), trust
+
+
+def verified(address: Address, how: Connecting) -> Verdict:
+    """What an enclave at an address proves of itself, with nothing pinned; AttestationRefused if that is not enough."""
+    verdicts: list[Verdict] = []
+    policy = Policy(
+        measurements=None if how.measurement is None else frozenset([how.measurement]),
+        allow_simulated=how.insecure_simulated_enclave,
+    )
+
+    def trusted(evidence: Evidence, report_data: bytes) -> Verdict:
+        verdicts.append(attestation.verify(evidence, report_data=report_data, policy=policy))
+        return verdicts[-1]
+
+    transport = Transport(address, how.timeout_seconds, how.connect_seconds)
+    with closing(RemoteService(address, transport, trusted)) as service:
+        service.prove()
+    return verdicts[-1]

@@ -1,4 +1,4 @@
-"""Identities: an analyst's key file, which is never taken for an owner's, and its public key as text."""
+"""Keys: an analyst's is never taken for an owner's, what they derive has nothing in common, and public keys as text."""
 
 from pathlib import Path
 
@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scumble.errors import Exists, InvalidParameter, KeyRefused, NewerVersion, Tampered
-from scumble.owner import identity, key_file
+from scumble.owner import key_file
+from scumble.owner.keys import AnalystKey, OwnerKey, open_key
 from scumble.wire.grants import Grant, parse_public_key, public_text
 
 DATABASE = "0a" * 16
@@ -22,61 +23,60 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("passphrase", [None, "open sesame"])
 def test_an_identity_is_the_same_whenever_it_is_opened(tmp_path: Path, passphrase: str | None) -> None:
     path = tmp_path / "ada.key"
-    made = identity.create_identity(path, passphrase)
-    opened = identity.open_identity(path, DATABASE, passphrase)
+    made = AnalystKey.create(path, passphrase)
+    opened = AnalystKey.open(path, DATABASE, passphrase)
     assert opened.text == made.text
     assert path.stat().st_mode & 0o777 == 0o600
     assert made.root.hex() not in repr(made) + repr(opened)
     assert (made.root.hex() in path.read_text()) == (passphrase is None)
     with pytest.raises(Exists):
-        identity.create_identity(path, passphrase)
+        AnalystKey.create(path, passphrase)
 
 
 def test_the_two_kinds_of_key_files_are_not_taken_for_each_other(tmp_path: Path) -> None:
-    identity.create_identity(tmp_path / "ada.key", None)
-    key_file.create(tmp_path / "db.key", DATABASE, None)
+    AnalystKey.create(tmp_path / "ada.key", None)
+    OwnerKey.create(tmp_path / "db.key", DATABASE, None)
     with pytest.raises(KeyRefused, match="analyst"):
-        key_file.open_key(tmp_path / "ada.key")
+        OwnerKey.open(tmp_path / "ada.key")
     with pytest.raises(KeyRefused, match="owner"):
-        identity.open_identity(tmp_path / "db.key")
-    assert isinstance(identity.open_any(tmp_path / "ada.key", DATABASE), identity.AnalystKey)
-    assert isinstance(identity.open_any(tmp_path / "db.key", DATABASE), key_file.OwnerKey)
+        AnalystKey.open(tmp_path / "db.key")
+    assert isinstance(open_key(tmp_path / "ada.key", DATABASE), AnalystKey)
+    assert isinstance(open_key(tmp_path / "db.key", DATABASE), OwnerKey)
     with pytest.raises(KeyRefused, match="another database"):
-        identity.open_any(tmp_path / "db.key", "0b" * 16)
+        open_key(tmp_path / "db.key", "0b" * 16)
 
 
 @pytest.mark.parametrize("protected", [False, True])
 def test_no_byte_of_an_identity_can_be_changed(tmp_path: Path, protected: bool) -> None:
     path = tmp_path / "ada.key"
-    identity.create_identity(path, "x" if protected else None)
+    AnalystKey.create(path, "x" if protected else None)
     content = path.read_bytes()
     for place in range(0, len(content), 3):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         with pytest.raises((KeyRefused, NewerVersion)):
-            identity.open_identity(path, DATABASE, "x")
+            AnalystKey.open(path, DATABASE, "x")
 
 
 def test_one_root_makes_unrelated_keys(tmp_path: Path) -> None:
     """Those of the owner and of an analyst of the same root, and of two databases, have nothing in common."""
     root = bytes(32)
-    owner, analyst = key_file.OwnerKey(DATABASE, root), identity.AnalystKey(DATABASE, root)
-    signers = [identity.signing_key(key, root).public_key().public_bytes_raw() for key in (owner, analyst)]
-    signers.append(key_file.signing_key(root, "0b" * 16).public_key().public_bytes_raw())
-    macs = [identity.anchor_key(key, root) for key in (owner, analyst, identity.AnalystKey("0b" * 16, root))]
-    assert len({*signers, *macs, key_file.data_key(root, DATABASE)}) == 7
-    assert identity.data_key(analyst, root) is None
+    owner, analyst = OwnerKey(DATABASE, root), AnalystKey(DATABASE, root)
+    signers = [key.signing_key().public_key().public_bytes_raw() for key in (owner, analyst, OwnerKey("0b" * 16, root))]
+    macs = [key.anchor_key() for key in (owner, analyst, AnalystKey("0b" * 16, root))]
+    assert len({*signers, *macs, owner.data_key()}) == 7
+    assert analyst.data_key() is None
 
 
 def test_whose_database_it_is_is_remembered_and_cannot_be_chosen_by_others(tmp_path: Path) -> None:
-    path, key = tmp_path / "ada.key", identity.create_identity(tmp_path / "ada.key", None)
-    key = identity.AnalystKey(DATABASE, key.root)
-    assert identity.known_owner(key, path) is None
-    identity.remember_owner(key, path, "0f" * 32)
-    assert identity.known_owner(key, path) == "0f" * 32
+    path, key = tmp_path / "ada.key", AnalystKey.create(tmp_path / "ada.key", None)
+    key = AnalystKey(DATABASE, key.root)
+    assert key.known_owner(path) is None
+    key.remember_owner(path, "0f" * 32)
+    assert key.known_owner(path) == "0f" * 32
     (file,) = tmp_path.glob("*.owner")
     file.write_text(file.read_text().replace("0f" * 32, "0e" * 32))
     with pytest.raises(Tampered):
-        identity.known_owner(key, path)
+        key.known_owner(path)
 
 
 @given(key=st.binary(min_size=32, max_size=32), place=st.integers(0, 79), digit=st.sampled_from("0123456789abcdefx"))
