@@ -18,7 +18,7 @@ demo: $(READY)  ## load a million rows into an encrypted database, ask SQL, see 
 	$(BIN)/python -m benchmarks.demo
 
 test: $(READY)  ## the test suite, without the slow proofs
-	$(BIN)/python -m pytest -n 2 -m 'not slow'
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow'
 
 lint: $(READY)  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -33,7 +33,7 @@ paper: $(READY)  ## reproduce the paper's tables and figures (an hour; `make pap
 	$(BIN)/python -m benchmarks.paper.run --out paper-output $(if $(QUICK),--quick)
 
 verify: $(READY)  ## attack every claim, with planted defects, and print a table (docs/verification.md): some 25 minutes
-	$(BIN)/python -m pytest -n 2 -m slow --durations=15; tests=$$?; $(BIN)/python -m verify.run $(VERIFY) && exit $$tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow --durations=15; tests=$$?; $(BIN)/python -m verify.run $(VERIFY) && exit $$tests
 
 clean:  ## remove everything that the targets made
 	rm -rf .venv build dist demo-output verify-output src/*.egg-info src/scumble/*.so

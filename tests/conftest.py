@@ -1,5 +1,7 @@
-"""For all tests: no deadlines, since a speed is never asserted in a test; where a ledger may be kept; servers."""
+"""For all tests: no deadlines, since no test asserts a speed; temporary folders in memory; a ledger's path; servers."""
 
+import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 
 settings.register_profile("scumble", deadline=None)
 settings.load_profile("scumble")
+# Without this most tests would mostly wait for fsync. A small file system in memory, as containers have, is left alone.
+MEMORY = Path("/dev/shm")  # noqa: S108
+if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 # What a shell starts in the background ignores Ctrl-C, and so would the programs that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -127,6 +127,12 @@ def _files_of(home: Path, *kinds: str) -> list[Path]:
     return [home / name for name in sorted(names) if _kind(name) in kinds]
 
 
+def _some_of(home: Path, kind: str) -> list[Path]:
+    """The first and the last file of a kind: those in between are of the same making."""
+    paths = _files_of(home, kind)
+    return paths if len(paths) < 3 else [paths[0], paths[-1]]
+
+
 def _check_change(home: Path, path: Path) -> Outcome:
     """A file was changed: whatever is allowed, and nothing else."""
     kind, outcome = _kind(str(path.relative_to(home))), _outcome(home)
@@ -164,7 +170,7 @@ KINDS = ["pages", "tags", "manifest", "HEAD", "database.json", "lock", "transcri
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_byte_flipped(home: Path, kind: str) -> None:
-    for path in _files_of(home, kind):
+    for path in _some_of(home, kind):
         content = path.read_bytes()
         step = 1 if len(content) <= SMALL_BYTES else len(content) // SAMPLES
         _spoil(home, path, _flipped(content, step, 0))
@@ -222,7 +228,7 @@ def _flip(handle: int, at: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_cut_off_emptied_or_made_longer(home: Path, kind: str) -> None:
-    for path in _files_of(home, kind):
+    for path in _some_of(home, kind):
         content = path.read_bytes()
         lengths = {0, 1, len(content) // 2, len(content) - TAG_BYTES, len(content) - 1}
         cut = [content[:length] for length in sorted(lengths) if 0 <= length < len(content)]
@@ -231,7 +237,7 @@ def test_a_file_cut_off_emptied_or_made_longer(home: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_deleted_or_a_folder_in_its_place(home: Path, kind: str) -> None:
-    for path in _files_of(home, kind):
+    for path in _some_of(home, kind):
         content, mode = path.read_bytes(), path.stat().st_mode
         path.unlink()
         if kind == "database.json":
@@ -332,7 +338,7 @@ def test_pages_swapped(home: Path, differs: str, what: str) -> None:
 
 
 def test_a_page_of_zeros_or_of_its_own_tag(home: Path) -> None:
-    for _, slot in _slots(home)[::5]:
+    for _, slot in _slots(home)[::12]:
         mine = slot.read()
         for page in (bytes(slot.size), mine[1] * (slot.size // TAG_BYTES) + mine[0][slot.size // 16 * 16 :]):
             slot.write(page, None)
