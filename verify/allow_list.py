@@ -42,10 +42,10 @@ LOOKING = {
 }
 # (file, code): why it may stay.
 EXCEPTIONS = {
-    ("batch.py", "given"): "a list of validities: empty if no column is nullable, which is public",
-    ("batch.py", "not given"): "the same",
-    ("build.py", "self._rows.sort(key_word)"): "the oblivious sort of sorting.py, not an array's",
-    ("manifests.py", "sorted(real_rows.items())"): "by the runs' names, which are public and differ",
+    ("queries.py", "given"): "a list of validities: empty if no column is nullable, which is public",
+    ("queries.py", "not given"): "the same",
+    ("loads.py", "self._rows.sort(key_word)"): "the oblivious sort of `Rows`, not an array's",
+    ("versions.py", "sorted(real_rows.items())"): "by the runs' names, which are public and differ",
 }
 
 

@@ -40,7 +40,7 @@ from scumble.types.arrow import encode_converted, schema_of
 from scumble.types.conversion import convert
 from scumble.types.declared import declaration
 from scumble.wire.catalog import Catalog, Table
-from scumble.wire.requests import RowLayout
+from scumble.wire.requests import Abandon, BeginLoad, Build, Opened, Reserve, RowLayout
 
 __all__ = ["LoadOptions", "LoadReport", "Progress", "can_reopen", "dummy_rows", "encode_rows", "load"]
 
@@ -186,7 +186,7 @@ def load(
     progress: Progress,
     batch: str,
     confirm: Confirm,
-) -> tuple[LoadReport, dict[str, Any] | None]:
+) -> tuple[LoadReport, Opened | None]:
     """Load a source into a table, of which `catalog` is the current version, held for writing; and the new version.
 
     `batch` is the name of the rows: if they are there under it, none are sent, nothing is paid, and there is no new
@@ -204,17 +204,18 @@ def load(
     if there is not None:
         return _report(name, sum(map(len, rows_of)), there.capacity, indexes, _prices(indexes, options)), None
     with _paid(ledger, table, indexes, options) as payment:
-        capacity_cost = (payment.capacity.epsilon, payment.capacity.delta) if payment.capacity else (0, 0)
-        session.task(
-            "load",
-            batch=batch,
-            capacity_cost=[str(amount) for amount in capacity_cost],
-            table=table.name,
-            table_id=table.id,
-            schema=schema.to_json(),
-            orders=[spec.order().to_json() for spec in indexes],
-            page_rows=options.page_rows,
-            memory_bytes=options.memory_bytes,
+        drawn = payment.capacity
+        session.ask(
+            BeginLoad(
+                batch=batch,
+                capacity_cost=(drawn.epsilon, drawn.delta) if drawn else (Fraction(0), Fraction(0)),
+                table=table.name,
+                table_id=table.id,
+                schema=schema,
+                orders=tuple(spec.order() for spec in indexes),
+                page_rows=options.page_rows,
+                memory_bytes=options.memory_bytes,
+            )
         )
         try:
             keys = [(schema.place(spec.column), spec.domain) for spec in indexes]
@@ -222,16 +223,16 @@ def load(
             sent = _send(sender, rows_of, keys, options.capacity)
             capacity = _fix_capacity(sent, payment.capacity, options)
             sender.fill(capacity)
-            session.task("reserve", capacity=capacity)
+            session.ask(Reserve(capacity))
         except BaseException:
             with suppress(ScumbleError):
-                session.task("abandon")
+                session.ask(Abandon())
             raise
         payment.draw_indexes()
         progress("building", sent, sent)
-        opened: dict[str, Any] | None = None
+        opened: Opened | None = None
         try:
-            opened = session.task("build", real_rows=sent, batch=batch)
+            opened = session.ask(Build(sent, batch))
         except (Unavailable, Tampered):  # the answer was lost, or somebody has altered it
             confirm()
     return _report(name, sent, capacity, indexes, payment.charged()), opened

@@ -23,7 +23,7 @@ from scumble.sql import GROUPS, Access, AggregateQuery, Bound, Fetch, RowQuery, 
 from scumble.types.arrow import arrow_schema
 from scumble.wire.catalog import Table
 from scumble.wire.plan import Plan
-from scumble.wire.requests import Scan
+from scumble.wire.requests import ForgetPlans, Scan
 
 __all__ = ["Description", "LocalSQL", "Runner"]
 
@@ -202,7 +202,7 @@ class Runner:
         number = self._plans.get(plan)
         if number is None:
             if len(self._plans) >= KEPT:
-                self._session.task("forget")
+                self._session.ask(ForgetPlans())
                 self._plans.clear()
                 self._numbers.clear()
             number = self._plans[plan] = self._session.prepare(plan)

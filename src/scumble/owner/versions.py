@@ -4,31 +4,44 @@ For the owner, or an analyst. What the service shows is believed only if it foll
 beside the key remembers that.
 """
 
-import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from scumble.errors import BadQuery, Refused, Stale, Tampered, Unavailable
+from scumble.index.file import decoded
 from scumble.owner import identity, key_file
 from scumble.owner.anchor import Anchor
 from scumble.owner.identity import AnalystKey, Key
 from scumble.owner.key_file import OwnerKey
 from scumble.wire.catalog import Catalog
-from scumble.wire.channel import SALT_BYTES, Channel, Greeting, padded, seal_greeting, settle
+from scumble.wire.channel import SALT_BYTES, Channel, Greeting, opened_answer, seal_greeting
 from scumble.wire.grants import Grant, parse_public_key
 from scumble.wire.plan import Plan
-from scumble.wire.requests import JSON, ROWS, Scan, pack_execution
+from scumble.wire.requests import (
+    ROWS,
+    Create,
+    Open,
+    Opened,
+    Prepare,
+    Request,
+    Scan,
+    pack_execution,
+    pack_request,
+    unpack_answer,
+)
 from scumble.wire.storage import Enclave, Service
 
 __all__ = ["Session", "Versions", "begin"]
+
+T = TypeVar("T")
 
 
 class Session:
@@ -45,43 +58,39 @@ class Session:
         greeting = Greeting(database, request_key, answer_key, data_key, signer)
         self._number, answer = service.greet(seal_greeting(service.public_key, greeting, signing_key))
         self._channel = Channel.derived(request_key, answer_key, answer[:SALT_BYTES])
-        settle(self._channel.open_answer(answer[SALT_BYTES:]))
+        opened_answer(self._channel.open_answer(answer[SALT_BYTES:]))
 
-    def task(self, name: str, /, **fields: Any) -> dict[str, Any]:
-        """Ask for something other than an execution. Requests are padded: their length hardly tells what is in them."""
-        answer = self._ask(padded(JSON + json.dumps({"task": name, **fields}).encode()))
-        result: dict[str, Any] = json.loads(bytes(answer))
-        return result
+    def ask(self, request: Request[T]) -> T:
+        """Make a request, and wait for its answer."""
+        return unpack_answer(request, self._exchange(pack_request(request)))
 
     def prepare(self, plan: Plan) -> int:
         """Have a plan kept; its number."""
-        return int(self.task("prepare", plan=plan.to_json())["plan"])
+        return self.ask(Prepare(plan)).plan
 
     def execute(self, plan: int, scans: Sequence[Scan], bounds: NDArray[np.int64]) -> memoryview:
         """Execute a plan; the answer as the plan's output lays it out."""
-        return self._ask(pack_execution(plan, scans, bounds))
+        return self._exchange(pack_execution(plan, scans, bounds))
 
     def send_rows(self, rows: NDArray[np.int64]) -> None:
         """Send rows of a load."""
-        self._ask(ROWS + rows.tobytes())
+        self._exchange(ROWS + rows.tobytes())
 
     def close(self) -> None:
         """End the session."""
         with suppress(Unavailable):  # then it has ended
             self._service.leave(self._number)
 
-    def _ask(self, request: bytes) -> memoryview:
+    def _exchange(self, request: bytes) -> memoryview:
         with self._turn:
             self.broken = True  # until there is an answer: after an interruption the two ends may count differently
             sealed = self._channel.seal_request(request)
             answer = self._channel.open_answer(self._service.request(self._number, sealed))
             self.broken = False
-        return settle(answer)
+        return opened_answer(answer)
 
 
 TRIES = 5  # of a statement under which the table changes
-
-T = TypeVar("T")
 
 
 def begin(service: Service, key: OwnerKey, key_path: Path) -> None:
@@ -89,9 +98,11 @@ def begin(service: Service, key: OwnerKey, key_path: Path) -> None:
     signing_key = key_file.signing_key(key.root, key.database)
     session = Session(service, key.database, signing_key, key_file.data_key(key.root, key.database))
     with service.writer():
-        opened = session.task("create")
+        opened = session.ask(Create())
     session.close()
-    _anchor_of(opened).save(key_file.anchor_path(key_path), key_file.anchor_key(key.root, key.database))
+    Anchor(opened.version, opened.hash).save(
+        key_file.anchor_path(key_path), key_file.anchor_key(key.root, key.database)
+    )
 
 
 class Versions:
@@ -212,7 +223,7 @@ class Versions:
             session = Session(self.service, key.database, signing_key, data_key)
             stamp = self.service.stamp()
             try:
-                opened = session.task("open", **self._opening(accept_restored=accept_restored))
+                opened = session.ask(self._opening(accept_restored=accept_restored))
             except (Tampered, Refused) as error:
                 failures.append(error)
                 session.close()
@@ -224,12 +235,13 @@ class Versions:
             return
         raise next((error for error in failures if isinstance(error, Tampered)), failures[0])
 
-    def _opening(self, *, accept_restored: bool = False) -> dict[str, Any]:
-        """What is asked of the newest version."""
+    def _opening(self, *, accept_restored: bool = False) -> Open:
+        """The request for the newest version."""
         anchor = None if accept_restored else self._remembered()
         if isinstance(self.key, OwnerKey):
-            return {"anchor": anchor, "restored": accept_restored}
-        return {"anchor": anchor, "owner": self._expected or identity.known_owner(self.key, self.key_path)}
+            return Open(anchor, restored=accept_restored)
+        owner = self._expected or identity.known_owner(self.key, self.key_path)
+        return Open(anchor, owner=None if owner is None else bytes.fromhex(owner))
 
     def _remembered(self) -> tuple[int, str] | None:
         path = identity.anchor_path(self.key, self.key_path)
@@ -252,7 +264,7 @@ class Versions:
         """Ask the enclave for the newest version, whatever the service says."""
         stamp = self.service.stamp()
         try:
-            opened = self.session.task("open", **self._opening())
+            opened = self.session.ask(self._opening())
         except (Tampered, Refused) as error:
             self._enter_again(error)
             return
@@ -272,11 +284,12 @@ class Versions:
             raise error
         self.enter()
 
-    def take(self, opened: dict[str, Any], *, anew: bool = False) -> None:
+    def take(self, opened: Opened, *, anew: bool = False) -> None:
         """Go on with a version, and remember it: `anew`, whatever was remembered before."""
-        anchor = _anchor_of(opened)
-        self.catalog, self.owner = Catalog.from_json(opened["catalog"]), opened["owner"]
-        self.grant = None if opened["grant"] is None else Grant.from_json(opened["grant"])
+        for run in (run for table in opened.catalog.tables for run in table.runs if run.index is not None):
+            decoded(run.index)  # a corrupt index is refused now, not when a query needs it
+        anchor = Anchor(opened.version, opened.hash)
+        self.catalog, self.owner, self.grant = opened.catalog, opened.owner.hex(), opened.grant
         if isinstance(self.key, AnalystKey) and identity.known_owner(self.key, self.key_path) != self.owner:
             identity.remember_owner(self.key, self.key_path, self.owner)
             self._expected = None
@@ -285,7 +298,3 @@ class Versions:
         if remembered is None or anchor.version > remembered[0]:  # another process may have seen a later one
             key = identity.anchor_key(self.key, self.key.root)
             anchor.save(identity.anchor_path(self.key, self.key_path), key)
-
-
-def _anchor_of(opened: Mapping[str, Any]) -> Anchor:
-    return Anchor(opened["version"], opened["hash"])
