@@ -17,7 +17,7 @@ import scumble
 from benchmarks.demo_service import over_a_network
 from benchmarks.hospital import DIAGNOSES, FIRST_DAY, LAST_DAY, MOST_AMOUNT, WARDS, visits, wards
 from scumble.cli.transcript import exchange_lines, public_names
-from scumble.index.file import encode
+from scumble.index.file import decoded
 from scumble.provider.front import Provider
 from scumble.store.transcript import Exchange
 
@@ -184,10 +184,10 @@ def _draw(database: scumble.Database, output: Path, plain: Any) -> None:
     (run,) = database.table("visits").runs_by("amount")
     assert run.index is not None
     path = output / "amount.index"
-    path.write_bytes(encode(run.index))
+    path.write_bytes(run.index)
     amounts = plain.column("amount").drop_null().combine_chunks()
-    ranks = run.index.domain.ranks(amounts)
-    counts = np.bincount(ranks, minlength=run.index.domain.size)
+    domain = decoded(run.index).domain
+    counts = np.bincount(domain.ranks(amounts), minlength=domain.size)
     picture = output / "amount.png"
     scumble.DPPLRIndex.load(path).plot(picture, key_label="amount", unsafe_true_counts=counts)
     _say(f"\n{picture} shows the index on amount ({path.stat().st_size:,} bytes) over the true curve that it blurs.")

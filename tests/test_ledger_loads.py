@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from scumble.errors import LedgerBusy, ScumbleError
 from scumble.owner.database import Database
 from scumble.owner.ledger import RecordedBudget
 from scumble.owner.versions import Session
+from scumble.wire.requests import Request
 
 INDEX = "k int:0:127 epsilon=1"
 
@@ -29,14 +31,14 @@ def load(db: Database, **more: object) -> None:
 
 
 def failing_at(monkeypatch: pytest.MonkeyPatch, task: str) -> None:
-    do = Session.task
+    do = Session.ask
 
-    def fails(self: Session, kind: str, **terms: object) -> object:
-        if kind == task:
+    def fails(self: Session, request: Request[Any]) -> object:
+        if request.task == task:
             raise ScumbleError("the provider is gone", hint="try again")
-        return do(self, kind, **terms)
+        return do(self, request)
 
-    monkeypatch.setattr(Session, "task", fails)
+    monkeypatch.setattr(Session, "ask", fails)
 
 
 def test_batches_that_are_done_cost_the_dearest(db: Database) -> None:

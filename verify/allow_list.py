@@ -44,7 +44,7 @@ LOOKING = {
 EXCEPTIONS = {
     ("queries.py", "given"): "a list of validities: empty if no column is nullable, which is public",
     ("queries.py", "not given"): "the same",
-    ("loads.py", "self._rows.sort(key_word)"): "the oblivious sort of the enclave, not an array's",
+    ("loads.py", "self._rows.sort(key_word)"): "the oblivious sort of `Rows`, not an array's",
     ("versions.py", "sorted(real_rows.items())"): "by the runs' names, which are public and differ",
 }
 

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from fractions import Fraction
 from hashlib import sha256
 from itertools import repeat
 from pathlib import Path
@@ -47,9 +48,9 @@ from scumble.store.layout import stated_shapes
 from scumble.types import parse_domain
 from scumble.types.arrow import schema_of
 from scumble.types.declared import parse_type
-from scumble.wire.catalog import Catalog
+from scumble.wire import requests
+from scumble.wire.grants import Grant
 from scumble.wire.manifest import MAGIC, unpack
-from scumble.wire.requests import JSON, pack_execution
 from scumble.wire.storage import RunShape, Storage
 
 __all__ = ["PLANTED", "TARGETS", "Ready", "holds"]
@@ -235,7 +236,7 @@ def _checked_index(body: bytes) -> bytes:
 
 def _index_seeds(home: Path) -> list[bytes]:
     with _make_database(home) as db:
-        models = [run.index for run in db.table("t").runs if run.index is not None]
+        models = [index_file.decode(run.index) for run in db.table("t").runs if run.index is not None]
     return [index_file.encode(model)[: -index_file.CHECKSUM_BYTES] for model in models]
 
 
@@ -446,7 +447,9 @@ def _catalog(home: Path) -> Ready:
         rest = nonce + keys.manifest.encrypt(nonce, secret, public)
         head = MAGIC + struct.pack("<I", len(public)) + public + rest
         session = Session(TrustedEnclave(_Overlay(store, head)), key.database, signer, data_key)
-        Catalog.from_json(session.task("open", anchor=None)["catalog"])
+        for table in session.ask(requests.Open(None)).catalog.tables:
+            for index in (run.index for run in table.runs if run.index is not None):
+                index_file.decode(index)
 
     return Ready(run, [public.replace(key.database.encode(), b"DATABASE")], _mutate_json_bytes)
 
@@ -469,61 +472,52 @@ def _wire(home: Path) -> Ready:
 
     def run(data: bytes) -> None:
         session = Session(TrustedEnclave(_Overlay(store)), key.database, signer, data_key)
-        session.task("open", anchor=None)
+        session.ask(requests.Open(None))
         named = data.replace(b"TABLE-ID", table.id.encode()).replace(b"RUN-ID", table.runs[0].id.encode())
         for request in named.split(SEPARATOR)[:12]:
             if request and not _is_large(request):
                 try:
-                    session._ask(request)
+                    session._exchange(request)
                 except ScumbleError:
                     continue
 
     def mutate(data: bytes, rng: Random) -> bytes:
-        requests = data.split(SEPARATOR)
-        place = rng.randrange(len(requests))
-        requests[place] = _mutate_request(requests[place], rng)
-        return SEPARATOR.join(requests)
+        parts = data.split(SEPARATOR)
+        place = rng.randrange(len(parts))
+        parts[place] = _mutate_request(parts[place], rng)
+        return SEPARATOR.join(parts)
 
     seeds = []
     for access in accesses:
-        plan = JSON + _json_bytes({"task": "prepare", "plan": access.plan.to_json()})
-        scans = [(table.runs.index(scan.run), scan.predicate, scan.pages) for scan in access.scans]
-        seeds.append(SEPARATOR.join([plan, pack_execution(0, scans, access.bounds)]))  # type: ignore[arg-type]
-    order = IndexSpec.parse(_INDEXES[0]).order().to_json()
-    begin = {"task": "load", "table": "t", "table_id": table.id, "schema": table.schema.to_json(), "orders": [order]}
-    rows = np.zeros((16, 8), np.int64).tobytes()
-    named = {"batch": "ba" * 16, "capacity_cost": ["0", "0"]}
-    seeds.append(
-        SEPARATOR.join(
-            [
-                JSON + _json_bytes({**begin, "page_rows": 16, "memory_bytes": 1 << 16, **named}),
-                b"R" + rows,
-                JSON + _json_bytes({"task": "reserve", "capacity": 16}),
-                JSON + _json_bytes({"task": "build", "real_rows": 3, "batch": named["batch"]}),
-            ]
-        )
+        scans = [requests.Scan(table.runs.index(scan.run), scan.predicate, scan.pages) for scan in access.scans]
+        execution = requests.pack_execution(0, scans, access.bounds)
+        seeds.append(SEPARATOR.join([_packed(requests.Prepare(access.plan)), execution]))
+    orders, batch = (IndexSpec.parse(_INDEXES[0]).order(),), "ba" * 16
+    begin = requests.BeginLoad(batch, (Fraction(0), Fraction(0)), "t", table.id, table.schema, orders, 16, 1 << 16)
+    rows = requests.ROWS + np.zeros((16, 8), np.int64).tobytes()
+    build = _packed(requests.Reserve(16), requests.Build(3, batch))
+    seeds.append(SEPARATOR.join([_packed(begin), rows, build]))
+    others = _packed(
+        requests.CheckChain(),
+        requests.CheckPages(table.runs[0].id, 0, 0, 1),
+        requests.Reseal(bytes(32), bytes(32), bytes(64)),
+        requests.AddGrant(Grant("0" * 16, "ada", bytes(32), {"t": frozenset(["read"])}), rehearsed=False),
+        requests.ListGrants(),
+        requests.RevokeGrant("ada"),
+        requests.DropTable("t"),
     )
-    check = {"task": "check", "run": table.runs[0].id, "column": 0, "first_page": 0, "pages": 1}
-    reseal = {"task": "reseal", "data_key": "00" * 32, "owner": "00" * 32, "succession": "00" * 64}
-    rights = {"id": "0" * 16, "name": "ada", "public_key": "00" * 32, "tables": {"t": ["read"]}}
-    unused = dict.fromkeys(["epsilon", "delta", "used_epsilon", "used_delta"], "0")
-    others = [
-        {"task": "chain"},
-        check,
-        reseal,
-        {"task": "grant", "grant": {**rights, **unused}, "rehearsed": False},
-        {"task": "grants"},
-        {"task": "revoke", "name": "ada"},
-        {"task": "drop", "table": "t"},
-    ]
-    seeds.append(SEPARATOR.join(JSON + _json_bytes(request) for request in others))
+    seeds.append(others)
     nameless = [seed.replace(table.id.encode(), b"TABLE-ID") for seed in seeds]
     return Ready(run, [seed.replace(table.runs[0].id.encode(), b"RUN-ID") for seed in nameless], mutate)
 
 
+def _packed(*asked: requests.Request[Any]) -> bytes:
+    return SEPARATOR.join(map(requests.pack_request, asked))
+
+
 def _mutate_request(request: bytes, rng: Random) -> bytes:
     kind, body = request[:1], request[1:]
-    if kind == JSON:
+    if kind == requests.JSON:
         return kind + _mutate_json_bytes(body, rng)
     words = list(struct.unpack(f"<{len(body) // 8}q", body[: len(body) // 8 * 8])) or [0]
     for _ in range(rng.randint(1, 3)):
@@ -541,7 +535,7 @@ def _mutate_request(request: bytes, rng: Random) -> bytes:
 
 def _is_large(request: bytes) -> bool:
     """Whether it asks for a load that any owner might ask for, and that takes long."""
-    if request[:1] != JSON:
+    if request[:1] != requests.JSON:
         return False
     try:
         fields = json.loads(request[1:])

@@ -196,7 +196,7 @@ def _table() -> Any:
 
 def _patches(taint: Taint) -> list[Any]:
     """Where what is secret becomes undefined, and where it becomes defined because it is sealed next, or released."""
-    from scumble.enclave import kernels, pages, work
+    from scumble.enclave import kernels, pages, sessions
     from scumble.enclave import loads as build
     from scumble.enclave import queries as execute
     from scumble.index.dp_plr import DPPLRIndex
@@ -239,7 +239,7 @@ def _patches(taint: Taint) -> list[Any]:
 
     return [
         mock.patch.object(pages.RunReader, "open_pages", opened),
-        mock.patch.object(work, "execute", execution),
+        mock.patch.object(sessions, "execute", execution),
         mock.patch.object(build.Load, "append", appended),
         mock.patch.object(kernels, "cumulative_counts", curve),
         mock.patch.object(pages.RunWriter, "write_pages", written),

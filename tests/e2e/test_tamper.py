@@ -42,6 +42,7 @@ from scumble.owner.database import Database
 from scumble.owner.keys import OwnerKey
 from scumble.wire.catalog import TAG_BYTES, Run, Table
 from scumble.wire.manifest import pack, unpack
+from scumble.wire.requests import CheckPages
 
 COUNT = 20
 ONE_INDEX = ("k int:0:127 epsilon=1",)
@@ -194,10 +195,9 @@ def test_every_byte_of_every_page_flipped(home: Path) -> None:
                     at = 0
                     for column, slot in enumerate(shapes):
                         for byte in range(slot * run.pages):
-                            page = {"run": run.id, "column": column, "first_page": byte // slot, "pages": 1}
                             _flip(file.fileno(), at + byte)
                             with pytest.raises(Tampered):
-                                db._at.session.task("check", **page)
+                                db._at.session.ask(CheckPages(run.id, column, byte // slot, 1))
                             _flip(file.fileno(), at + byte)
                         at += slot * run.pages
         assert db.check() > 0

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from scumble.enclave.sessions import TrustedEnclave
-from scumble.enclave.versions import Vault
+from scumble.enclave.vault import Vault
 from scumble.owner import key_file
 from scumble.owner.database import Database
 from scumble.owner.indexes import IndexSpec
@@ -20,13 +22,14 @@ from scumble.provider.front import Provider
 from scumble.store.files import FileStore
 from scumble.store.transcript import Transcript
 from scumble.wire.grants import public_text
+from scumble.wire.requests import BeginLoad, Open
 from scumble.wire.storage import Storage
 
 ADA, BOB = (Ed25519PrivateKey.from_private_bytes(bytes([place] * 32)) for place in (7, 8))
 
 
-class Open(Provider):
-    """A provider that several share: it stays when one of them goes."""
+class Shared(Provider):
+    """A provider that several clients share: it stays when one of them closes it."""
 
     def close(self) -> None:
         """Stay."""
@@ -44,7 +47,7 @@ class Clinic:
         self.vault = vault
         self.store = FileStore.create(home / "db", "0a" * 16)
         self.transcript = Transcript()
-        self.provider = Open(self.store, self._enclave, self.transcript)
+        self.provider = Shared(self.store, self._enclave, self.transcript)
         self.key = OwnerKey.create(home / "db.key", self.store.database, None)
         self.home = home
 
@@ -59,7 +62,7 @@ class Clinic:
     def opened(self, who: Ed25519PrivateKey) -> Session:
         """A session of an analyst with the newest version open."""
         session = self.session(who)
-        session.task("open", anchor=None)
+        session.ask(Open(None))
         return session
 
 
@@ -80,17 +83,17 @@ def clinic(home: Path) -> Iterator[tuple[Clinic, Database]]:
         made.store.close()
 
 
-def load_request(owner: Database, table: str, /, **more: Any) -> dict[str, Any]:
-    """The fields of a task that begins a load into a table that is there."""
+def load_request(owner: Database, table: str, /, **more: Any) -> BeginLoad:
+    """A request for a load into a table that is there."""
     there = owner.table(table)
-    return {
-        "table": there.name,
-        "table_id": there.id,
-        "schema": there.schema.to_json(),
-        "orders": [IndexSpec.parse("k int:0:99 epsilon=1").order().to_json()],
-        "page_rows": 16,
-        "memory_bytes": 1 << 20,
-        "batch": "ba" * 16,
-        "capacity_cost": ["0", "0"],
-        **more,
-    }
+    request = BeginLoad(
+        batch="ba" * 16,
+        capacity_cost=(Fraction(0), Fraction(0)),
+        table=there.name,
+        table_id=there.id,
+        schema=there.schema,
+        orders=(IndexSpec.parse("k int:0:99 epsilon=1").order(),),
+        page_rows=16,
+        memory_bytes=1 << 20,
+    )
+    return replace(request, **more)

@@ -7,6 +7,7 @@ import pytest
 from enclave_tables import KEYS, MemoryStorage, table_of
 from numpy.typing import NDArray
 
+from scumble.enclave.grants import Cost
 from scumble.enclave.loads import Load
 from scumble.enclave.pages import RunReader
 from scumble.errors import InvalidParameter
@@ -17,6 +18,7 @@ from scumble.wire.requests import IndexOrder, RowLayout
 PAGE_ROWS = 16
 SIZE = 64
 TABLE = table_of("integer", "bigint not null", "text(12)")
+NOTHING = Cost(Fraction(0), Fraction(0))
 ORDERS = tuple(
     IndexOrder(
         name, parse_domain(f"int:0:{SIZE - 1}"), Fraction(1), Fraction(0), Fraction(1, 10**6), 1, 4096, "measured"
@@ -46,7 +48,7 @@ def _built(
     rows: NDArray[np.int64], orders: tuple[IndexOrder, ...], memory_bytes: int = 1 << 24
 ) -> tuple[tuple[Run, ...], MemoryStorage]:
     storage = MemoryStorage()
-    load = Load(storage, TABLE, orders, PAGE_ROWS, memory_bytes, "ba" * 16)
+    load = Load(storage, TABLE, orders, PAGE_ROWS, memory_bytes, "ba" * 16, NOTHING)
     for at in range(0, len(rows), 37):
         load.append(memoryview(rows[at : at + 37].tobytes()))
     load.reserve(KEYS, len(rows))
@@ -106,7 +108,7 @@ def test_without_an_index_the_order_is_that_of_loading() -> None:
 @pytest.mark.parametrize(("sent", "capacity"), [(16, 32), (32, 16), (17, 17), (0, 16)])
 def test_rows_that_do_not_fill_the_capacity(sent: int, capacity: int) -> None:
     storage = MemoryStorage()
-    load = Load(storage, TABLE, ORDERS, PAGE_ROWS, 1 << 20, "ba" * 16)
+    load = Load(storage, TABLE, ORDERS, PAGE_ROWS, 1 << 20, "ba" * 16, NOTHING)
     load.append(memoryview(_rows(0, sent, 2).tobytes()))
     with pytest.raises(InvalidParameter):
         load.reserve(KEYS, capacity)

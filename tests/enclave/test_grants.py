@@ -1,6 +1,7 @@
 """Rights: the owner may do everything, an analyst what was granted, everybody else gets one and the same refusal."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,33 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from enclave_visitors import ADA, BOB, Clinic, clinic, load_request, text_of
 
 from scumble.enclave.sessions import TrustedEnclave
-from scumble.enclave.versions import Vault
-from scumble.errors import Locked, NotFound, Overdraft, Refused, ScumbleError, Stale, Tampered
+from scumble.enclave.vault import Vault
+from scumble.errors import InvalidParameter, Locked, NotFound, Overdraft, Refused, ScumbleError, Stale, Tampered
 from scumble.owner.database import Database
 from scumble.owner.keys import OwnerKey
 from scumble.owner.versions import Session
 from scumble.store.files import FileStore
 from scumble.wire.plan import Aggregate, Aggregates, Constant, Plan
-from scumble.wire.requests import Scan
+from scumble.wire.requests import (
+    Abandon,
+    BeginLoad,
+    Build,
+    CheckChain,
+    CheckPages,
+    Create,
+    DropTable,
+    ListGrants,
+    LoadBegun,
+    Open,
+    Opened,
+    Prepare,
+    Request,
+    Reseal,
+    Reserve,
+    RevokeGrant,
+    Scan,
+    pack_request,
+)
 
 NO_BOUNDS = np.zeros(0, np.int64)
 Both = tuple[Clinic, Database]
@@ -40,8 +60,8 @@ def _count(session: Session, owner: Database, table: str) -> int:
     return int(np.frombuffer(session.execute(number, [Scan(0, 0, [(0, 4)])], NO_BOUNDS), np.int64)[1])
 
 
-def _refusal(session: Session, task: str, **fields: Any) -> tuple[ScumbleError, str, int]:
-    """How a task is refused: the error, its text, and the length of the sealed answer."""
+def _refusal(session: Session, request: Request[Any] | bytes) -> tuple[ScumbleError, str, int]:
+    """How a request is refused: the error, its text, and the length of the sealed answer."""
     lengths: list[int] = []
     ask = session._service.request
 
@@ -53,7 +73,7 @@ def _refusal(session: Session, task: str, **fields: Any) -> tuple[ScumbleError, 
     session._service.request = watched  # type: ignore[method-assign, assignment]
     try:
         with pytest.raises(ScumbleError) as caught:
-            session.task(task, **fields)
+            session._exchange(request if isinstance(request, bytes) else pack_request(request))
     finally:
         session._service.request = ask  # type: ignore[method-assign]
     return caught.value, str(caught.value), lengths[-1]
@@ -62,55 +82,58 @@ def _refusal(session: Session, task: str, **fields: Any) -> tuple[ScumbleError, 
 def test_an_analyst_reads_what_was_granted_and_sees_nothing_else(both: Both) -> None:
     made, owner = both
     session = made.session(ADA)
-    opened = session.task("open", anchor=None)
-    assert [table["name"] for table in opened["catalog"]["tables"]] == ["visits"]
-    assert opened["grant"]["name"] == "ada"
+    opened = session.ask(Open(None))
+    assert [table.name for table in opened.catalog.tables] == ["visits"]
+    assert opened.grant is not None
+    assert opened.grant.name == "ada"
     assert _count(session, owner, "visits") == 40
     run = owner.table("visits").runs[0].id
-    assert session.task("check", run=run, column=0, first_page=0, pages=1) == {}
+    session.ask(CheckPages(run, column=0, first_page=0, pages=1))
 
 
 def test_an_ungranted_table_is_refused_exactly_as_one_that_is_not_there(both: Both) -> None:
     made, owner = both
     session = made.opened(ADA)
     staff = owner.table("staff")
-    cases: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-        ("prepare", {"plan": _plan(staff.id).to_json()}, {"plan": _plan("00" * 16).to_json()}),
-        (
-            "check",
-            {"run": staff.runs[0].id, "column": 0, "first_page": 0, "pages": 1},
-            {"run": "00" * 16, "column": 0, "first_page": 0, "pages": 1},
-        ),
-        ("load", load_request(owner, "staff"), load_request(owner, "staff", table="stuff")),
+    cases: list[tuple[Request[Any], Request[Any]]] = [
+        (Prepare(_plan(staff.id)), Prepare(_plan("00" * 16))),
+        (CheckPages(staff.runs[0].id, 0, 0, 1), CheckPages("00" * 16, 0, 0, 1)),
+        (load_request(owner, "staff"), load_request(owner, "staff", table="stuff")),
     ]
-    for task, there, absent in cases:
-        one, other = _refusal(session, task, **there), _refusal(session, task, **absent)
+    for there, absent in cases:
+        one, other = _refusal(session, there), _refusal(session, absent)
         assert type(one[0]) is type(other[0])
         assert one[1].replace("staff", "stuff") == other[1]
         assert one[2] == other[2]
 
 
-OWNERS_TASKS: list[tuple[str, dict[str, Any]]] = [
-    ("chain", {}),
-    ("drop", {"table": "visits"}),
-    ("drop", {"table": "nothing"}),
-    ("reseal", {"data_key": "00" * 32, "owner": "00" * 32, "succession": "00" * 64}),
-    ("grant", {"grant": {}, "rehearsed": False}),
-    ("grant", {"grant": {}, "rehearsed": True}),
-    ("revoke", {"name": "ada"}),
-    ("revoke", {"name": "nobody"}),
-    ("grants", {}),
-    ("create", {}),
-    ("none", {}),
+OWNERS_REQUESTS: list[Request[Any] | bytes] = [
+    CheckChain(),
+    DropTable("visits"),
+    DropTable("nothing"),
+    Reseal(bytes(32), bytes(32), bytes(64)),
+    b'J{"task": "grant", "grant": {}, "rehearsed": false}',
+    b'J{"task": "grant", "grant": {}, "rehearsed": true}',
+    RevokeGrant("ada"),
+    RevokeGrant("nobody"),
+    ListGrants(),
+    Create(),
+    b'J{"task": "none"}',
 ]
 
 
-@pytest.mark.parametrize(("task", "fields"), OWNERS_TASKS)
-def test_no_task_of_the_owner_s_is_done_for_an_analyst(both: Both, task: str, fields: dict[str, Any]) -> None:
+def test_every_request_but_those_above_may_come_from_an_analyst() -> None:
+    refused = {"chain", "drop", "reseal", "grant", "revoke", "grants", "create"}
+    assert {task for task, kind in Request.kinds.items() if not kind.by_analyst} == refused
+    assert {task for task, kind in Request.kinds.items() if not kind.needs_version} == {"create", "open"}
+
+
+@pytest.mark.parametrize("request_", OWNERS_REQUESTS)
+def test_no_request_of_the_owner_s_is_done_for_an_analyst(both: Both, request_: Request[Any] | bytes) -> None:
     made, owner = both
     version, session = owner.version, made.opened(ADA)
     with made.store.writer():
-        assert isinstance(_refusal(session, task, **fields)[0], Refused)
+        assert isinstance(_refusal(session, request_)[0], Refused)
     assert owner.sql("SELECT count(*) FROM visits").fetchone() == (40,)
     assert owner.version == version
 
@@ -118,12 +141,12 @@ def test_no_task_of_the_owner_s_is_done_for_an_analyst(both: Both, task: str, fi
 def test_a_reader_cannot_load_and_cannot_hold_the_database(both: Both) -> None:
     made, owner = both
     session = made.opened(ADA)
-    assert isinstance(_refusal(session, "load", **load_request(owner, "visits"))[0], Refused)
-    for task, fields in (("reserve", {"capacity": 16}), ("build", {"real_rows": 1, "batch": "00" * 16})):
-        _refusal(session, task, **fields)
+    assert isinstance(_refusal(session, load_request(owner, "visits"))[0], Refused)
+    for request in (Reserve(16), Build(1, "00" * 16)):
+        _refusal(session, request)
     with made.store.writer():
         made.store.write_scratch("chunk-0", b"of the owner's load")
-        assert session.task("abandon") == {}
+        session.ask(Abandon())
         assert made.store.read_scratch("chunk-0") == b"of the owner's load"
     for session, may in ((made.opened(ADA), False), (made.session(BOB), False), (owner._at.session, True)):
         assert made.enclave.may_write(session._number) is may
@@ -144,19 +167,19 @@ def test_strangers_the_revoked_and_other_tenants_get_one_refusal(both: Both, tmp
         made.session(theirs, our_data_key),  # a wrong signer with the right data key
         made.session(ADA, our_data_key),  # an analyst with a data key that it cannot have honestly
     ]
-    refusals = [_refusal(session, "open", anchor=None) for session in sessions]
+    refusals = [_refusal(session, Open(None)) for session in sessions]
     assert {type(error) for error, _, _ in refusals} == {Refused}
     assert len({text for _, text, _ in refusals}) == len({length for _, _, length in refusals}) == 1
     for word in ("visits", "staff", "ada", "bob"):
         assert word not in refusals[0][1]
     for session in sessions:
-        assert not isinstance(_refusal(session, "prepare", plan=_plan(owner.table("visits").id).to_json())[0], Stale)
+        assert not isinstance(_refusal(session, Prepare(_plan(owner.table("visits").id)))[0], Stale)
 
 
 def test_without_the_owner_the_database_is_locked_for_everybody(both: Both) -> None:
     made, _ = both
     enclave = TrustedEnclave(made.store)
-    refusals = [_refusal(Session(enclave, made.store.database, who), "open", anchor=None) for who in (ADA, BOB)]
+    refusals = [_refusal(Session(enclave, made.store.database, who), Open(None)) for who in (ADA, BOB)]
     assert {type(error) for error, _, _ in refusals} == {Locked}
     assert len({length for _, _, length in refusals}) == 1
 
@@ -168,9 +191,9 @@ def test_a_grant_for_one_database_is_worth_nothing_at_another(both: Both, tmp_pa
     enclave = TrustedEnclave(store, vault=made.vault)
     second = Session(enclave, "0c" * 16, BOB, bytes(32))
     with store.writer():
-        second.task("create")
-    assert isinstance(_refusal(Session(enclave, "0c" * 16, ADA), "open", anchor=None)[0], Refused)
-    assert isinstance(_refusal(Session(enclave, made.store.database, ADA), "open", anchor=None)[0], Tampered)
+        second.ask(Create())
+    assert isinstance(_refusal(Session(enclave, "0c" * 16, ADA), Open(None))[0], Refused)
+    assert isinstance(_refusal(Session(enclave, made.store.database, ADA), Open(None))[0], Tampered)
     store.close()
 
 
@@ -183,8 +206,8 @@ def test_a_revocation_bites_a_running_session_at_once(both: Both) -> None:
     owner.revoke("ada")
     with pytest.raises(Stale):
         session.execute(number, scans, NO_BOUNDS)
-    assert isinstance(_refusal(session, "prepare", plan=_plan(owner.table("visits").id).to_json())[0], Stale)
-    assert isinstance(_refusal(session, "open", anchor=None)[0], Refused)
+    assert isinstance(_refusal(session, Prepare(_plan(owner.table("visits").id)))[0], Stale)
+    assert isinstance(_refusal(session, Open(None))[0], Refused)
     with pytest.raises(ScumbleError):
         session.execute(number, scans, NO_BOUNDS)
 
@@ -193,7 +216,7 @@ def test_a_table_that_is_dropped_takes_its_grants_along(both: Both) -> None:
     made, owner = both
     owner.drop("visits")
     assert owner.grants() == ()
-    assert isinstance(_refusal(made.session(ADA), "open", anchor=None)[0], Refused)
+    assert isinstance(_refusal(made.session(ADA), Open(None))[0], Refused)
 
 
 def test_a_rolled_back_manifest_does_not_bring_a_revoked_grant_back(both: Both) -> None:
@@ -204,7 +227,7 @@ def test_a_rolled_back_manifest_does_not_bring_a_revoked_grant_back(both: Both) 
     owner.revoke("ada")
     head.write_bytes(granted)
     for session in (made.session(ADA), made.session(ADA)):
-        assert isinstance(_refusal(session, "open", anchor=None)[0], Tampered)
+        assert isinstance(_refusal(session, Open(None))[0], Tampered)
 
 
 def test_the_owner_alone_may_say_that_an_older_version_was_restored(both: Both) -> None:
@@ -213,11 +236,11 @@ def test_the_owner_alone_may_say_that_an_older_version_was_restored(both: Both) 
     older = head.read_bytes()
     owner.grant("bob", text_of(BOB), ["staff"])
     head.write_bytes(older)
-    assert isinstance(_refusal(made.session(ADA), "open", anchor=None, restored=True)[0], Tampered)
+    assert isinstance(_refusal(made.session(ADA), Open(None, restored=True))[0], Tampered)
     key = made.key
     again = made.session(key.signing_key(), key.data_key())
-    assert isinstance(_refusal(again, "open", anchor=None)[0], Tampered)
-    assert again.task("open", anchor=None, restored=True)["version"] == owner.version - 1
+    assert isinstance(_refusal(again, Open(None))[0], Tampered)
+    assert again.ask(Open(None, restored=True)).version == owner.version - 1
     assert made.opened(ADA)
 
 
@@ -226,14 +249,14 @@ def test_another_enclave_learns_of_a_revocation_through_the_vault(both: Both) ->
     vault = Vault()
     vault.adopt(made.vault.export())
     session = Session(TrustedEnclave(made.store, vault=vault), made.store.database, ADA)
-    session.task("open", anchor=None)
+    session.ask(Open(None))
     number = session.prepare(_plan(owner.table("visits").id))
     owner.revoke("ada")
     session.execute(number, [Scan(0, 0, [(0, 4)])], NO_BOUNDS)  # it knows nothing of it yet
     vault.adopt(made.vault.export())
     with pytest.raises(Stale):
         session.execute(number, [Scan(0, 0, [(0, 4)])], NO_BOUNDS)
-    assert isinstance(_refusal(session, "open", anchor=None)[0], Refused)
+    assert isinstance(_refusal(session, Open(None))[0], Refused)
 
 
 def test_a_wrong_owner_is_refused_and_a_successor_is_not(both: Both) -> None:
@@ -242,8 +265,8 @@ def test_a_wrong_owner_is_refused_and_a_successor_is_not(both: Both) -> None:
     owner.rekey()
     assert owner._at.owner != first
     for expected in (first, owner._at.owner):
-        assert made.session(ADA).task("open", anchor=None, owner=expected)["owner"] == owner._at.owner
-    assert isinstance(_refusal(made.session(ADA), "open", anchor=None, owner="00" * 32)[0], Refused)
+        assert made.session(ADA).ask(Open(None, owner=bytes.fromhex(expected))).owner.hex() == owner._at.owner
+    assert isinstance(_refusal(made.session(ADA), Open(None, owner=bytes(32)))[0], Refused)
 
 
 def test_a_loader_is_held_to_its_allotment(both: Both) -> None:
@@ -251,33 +274,32 @@ def test_a_loader_is_held_to_its_allotment(both: Both) -> None:
     owner.grant("bob", text_of(BOB), {"visits": ["load"]}, epsilon="1.5", delta="1e-6")
     session = made.opened(BOB)
     for more in (
-        {"capacity_cost": ["0.6", "0"]},
-        {"capacity_cost": ["0", "1e-5"]},
-        {"orders": load_request(owner, "visits")["orders"] * 2},
+        {"capacity_cost": (Fraction("0.6"), Fraction(0))},
+        {"capacity_cost": (Fraction(0), Fraction("1e-5"))},
+        {"orders": load_request(owner, "visits").orders * 2},
     ):
-        assert isinstance(_refusal(session, "load", **load_request(owner, "visits", **more))[0], Overdraft)
-    assert not isinstance(
-        _refusal(session, "load", **load_request(owner, "visits", capacity_cost=["-5", "0"]))[0], Overdraft
-    )
-    assert isinstance(_refusal(session, "prepare", plan=_plan(owner.table("visits").id).to_json())[0], Refused)
+        assert isinstance(_refusal(session, load_request(owner, "visits", **more))[0], Overdraft)
+    negative = load_request(owner, "visits", capacity_cost=(Fraction(-5), Fraction(0)))
+    assert isinstance(_refusal(session, negative)[0], InvalidParameter)
+    assert isinstance(_refusal(session, Prepare(_plan(owner.table("visits").id)))[0], Refused)
     with made.store.writer():
-        _load(session, load_request(owner, "visits", capacity_cost=["0.5", "0"]))
+        _load(session, load_request(owner, "visits", capacity_cost=(Fraction("0.5"), Fraction(0))))
     (grant,) = (grant for grant in owner.grants() if grant.name == "bob")
     assert (grant.used_epsilon, grant.used_delta) == (Fraction(3, 2), Fraction(0))
     assert owner.sql("SELECT count(*) FROM visits").fetchone() == (43,)
     again = load_request(owner, "visits", batch="bb" * 16)
-    assert isinstance(_refusal(session, "load", **again)[0], Overdraft)
+    assert isinstance(_refusal(session, again)[0], Overdraft)
 
 
-def _load(session: Session, request: dict[str, Any]) -> dict[str, Any]:
+def _load(session: Session, request: BeginLoad) -> Opened:
     """Load three rows and thirteen dummies."""
-    assert session.task("load", **request) == {"done": False}
+    assert session.ask(request) == LoadBegun(done=False)
     rows = np.zeros((16, 4), np.int64)
     rows[:3] = [(place, place, 3, place) for place in range(3)]
     rows[3:, 3] = 101
     session.send_rows(rows)
-    session.task("reserve", capacity=16)
-    return session.task("build", real_rows=3, batch=request["batch"])
+    session.ask(Reserve(16))
+    return session.ask(Build(3, request.batch))
 
 
 def test_a_batch_is_never_built_twice(both: Both) -> None:
@@ -286,15 +308,15 @@ def test_a_batch_is_never_built_twice(both: Both) -> None:
     request = load_request(owner, "visits")
     sessions = [made.session(key.signing_key(), key.data_key()) for _ in range(2)]
     with made.store.writer():
-        sessions[0].task("open", anchor=None)
-        version = _load(sessions[0], request)["version"]
-        sessions[1].task("open", anchor=None)
-        assert sessions[1].task("load", **request) == {"done": True}
-        assert sessions[1].task("build", real_rows=3, batch=request["batch"])["version"] == version
-        assert sessions[0].task("build", real_rows=3, batch=request["batch"])["version"] == version
+        sessions[0].ask(Open(None))
+        version = _load(sessions[0], request).version
+        sessions[1].ask(Open(None))
+        assert sessions[1].ask(request) == LoadBegun(done=True)
+        assert sessions[1].ask(Build(3, request.batch)).version == version
+        assert sessions[0].ask(Build(3, request.batch)).version == version
         for batch in ("", "b", "BA" * 16, "ba" * 17, "../" * 8):
             with pytest.raises(ScumbleError):
-                sessions[0].task("load", **{**request, "batch": batch})
+                sessions[0].ask(replace(request, batch=batch))
     assert owner.sql("SELECT count(*) FROM visits").fetchone() == (43,)
 
 

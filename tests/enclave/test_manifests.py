@@ -6,16 +6,24 @@ from dataclasses import replace
 import pytest
 from enclave_tables import DATABASE, KEYS, MemoryStorage, table_of
 
-from scumble.enclave.grants import Access
+from scumble.enclave.grants import AccessList
 from scumble.enclave.pages import DataKeys
-from scumble.enclave.versions import check_chain, manifest_hash, open_head, open_manifest, seal_manifest
+from scumble.enclave.versions import (
+    Manifest,
+    check_chain,
+    check_descent,
+    manifest_hash,
+    open_head,
+    open_manifest,
+    seal_manifest,
+)
 from scumble.errors import ScumbleError, Tampered
 from scumble.wire.catalog import Catalog, Run
 from scumble.wire.grants import Grant
 from scumble.wire.manifest import pack, unpack
 
 RUN = "cd" * 16
-ACCESS = Access(b"o" * 32)
+ACCESS = AccessList(b"o" * 32)
 TABLE = table_of("integer", runs=(Run(RUN, "b", None, 32, 16, None, ("00" * 32,)),))
 
 
@@ -75,12 +83,20 @@ def test_other_keys_open_nothing() -> None:
             open_manifest(keys, sealed)
 
 
+def _opened(storage: MemoryStorage, anchor: tuple[int, str] | None = None, keys: DataKeys = KEYS) -> Manifest:
+    """The current version, which has to descend from the anchored one."""
+    head = open_head(storage, keys, DATABASE)
+    if anchor is not None:
+        check_descent(storage, head, anchor)
+    return head
+
+
 def test_every_later_version_descends_from_every_earlier_one() -> None:
     storage = MemoryStorage()
     anchors = _chain(storage, 6)
     for anchor in (None, *anchors):
-        assert open_head(storage, KEYS, DATABASE, anchor).catalog.version == 6
-    check_chain(storage, open_head(storage, KEYS, DATABASE, None).catalog)
+        assert _opened(storage, anchor).catalog.version == 6
+    check_chain(storage, _opened(storage).catalog)
 
 
 def test_a_rollback_a_fork_and_a_gap() -> None:
@@ -89,32 +105,32 @@ def test_a_rollback_a_fork_and_a_gap() -> None:
     forked = _chain(other, 8, mark="u")
     for anchor in ((7, "00" * 32), (6, "00" * 32), (6, anchors[4][1]), (3, anchors[3][1]), *forked):
         with pytest.raises(Tampered):
-            open_head(storage, KEYS, DATABASE, anchor)
+            _opened(storage, anchor)
     del storage.manifests[6]
     with pytest.raises(Tampered):
-        open_head(storage, KEYS, DATABASE, anchors[5])
-    assert open_head(storage, KEYS, DATABASE, anchors[4]).catalog.version == 5
+        _opened(storage, anchors[5])
+    assert _opened(storage, anchors[4]).catalog.version == 5
     for version, spoiled in ((3, None), (3, storage.manifests[2]), (3, other.manifests[3]), (2, b""), (1, None)):
         before = dict(storage.manifests)
         if spoiled is None:
             del storage.manifests[version]
         else:
             storage.manifests[version] = spoiled
-        head = open_head(storage, KEYS, DATABASE, anchors[4])  # which needs none of the earlier ones
+        head = _opened(storage, anchors[4])  # which needs none of the earlier ones
         with pytest.raises(Tampered):
             check_chain(storage, head.catalog)
         with pytest.raises(Tampered):
-            open_head(storage, KEYS, DATABASE, anchors[0])
+            _opened(storage, anchors[0])
         storage.manifests = before
 
 
 def test_nothing_and_the_manifest_of_another_database() -> None:
     storage = MemoryStorage()
     with pytest.raises(Tampered):
-        open_head(storage, KEYS, DATABASE, None)
+        _opened(storage)
     _chain(storage, 1)
     with pytest.raises(Tampered):
-        open_head(storage, KEYS, "0c" * 16, None)
+        open_head(storage, KEYS, "0c" * 16)
 
 
 def test_a_chain_over_a_change_of_keys() -> None:
@@ -123,9 +139,9 @@ def test_a_chain_over_a_change_of_keys() -> None:
     anchors = _chain(storage, 3)
     storage.commit(4, seal_manifest(new, Catalog(DATABASE, 4, anchors[-1][1], ()), {}, ACCESS))
     for anchor in anchors:
-        assert open_head(storage, new, DATABASE, anchor).catalog.version == 4
+        assert _opened(storage, anchor, new).catalog.version == 4
     with pytest.raises(Tampered):
-        open_head(storage, KEYS, DATABASE, anchors[0])
+        _opened(storage, anchors[0])
 
 
 def test_a_sealed_part_under_another_catalog() -> None:

@@ -7,8 +7,8 @@ import pytest
 from enclave_tables import DATABASE, KEYS, TYPES, MemoryStorage, table_of
 from numpy.typing import NDArray
 
+from scumble.enclave.changes import reseal_run
 from scumble.enclave.pages import DataKeys, RunReader, RunWriter
-from scumble.enclave.reseal import reseal
 from scumble.errors import Tampered
 from scumble.wire.catalog import TAG_BYTES, Run, Table
 
@@ -68,7 +68,7 @@ def test_many_columns_and_a_run_sealed_anew() -> None:
     reader = RunReader(storage, KEYS, table, run)
     _check(table, reader)
     new = DataKeys(bytes(32), DATABASE)
-    sealed = reseal(storage, table, run, reader, new)
+    sealed = reseal_run(storage, table, run, reader, new)
     assert sealed.id != run.id
     _check(table, RunReader(storage, new, table, sealed))
     with pytest.raises(Tampered):

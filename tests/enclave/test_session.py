@@ -14,7 +14,8 @@ from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import Busy, InvalidParameter, NotFound, ScumbleError, Tampered
 from scumble.owner.versions import Session
 from scumble.store.files import FileStore
-from scumble.wire.channel import Channel, Greeting, done, open_greeting, refusal, seal_greeting, settle
+from scumble.wire.channel import Channel, Greeting, done, open_greeting, opened_answer, refusal, seal_greeting
+from scumble.wire.requests import Create, Open
 
 DATA_KEY = bytes(range(32))
 DATABASE = "0a" * 16
@@ -70,14 +71,12 @@ def meddler(store: FileStore) -> Meddler:
 @pytest.fixture
 def session(meddler: Meddler) -> Session:
     session = Session(meddler, DATABASE, OWNER, DATA_KEY)
-    assert session.task("create")["version"] == 1
+    assert session.ask(Create()).version == 1
     return session
 
 
 def _open(session: Session) -> int:
-    version = session.task("open", anchor=None)["version"]
-    assert isinstance(version, int)
-    return version
+    return session.ask(Open(None)).version
 
 
 @contextmanager
@@ -118,10 +117,10 @@ def test_every_change_to_a_request_is_noticed_and_harms_nothing(session: Session
     for changed in _changes(seen[0]):
         with pytest.raises(Tampered):
             meddler._enclave.request(1, changed)
-    assert settle_from(meddler, seen[0])  # the request itself is still the next one
+    assert _answered(meddler, seen[0])  # the request itself is still the next one
 
 
-def settle_from(meddler: Meddler, sealed: bytes) -> bytes:
+def _answered(meddler: Meddler, sealed: bytes) -> bytes:
     return meddler._enclave.request(1, sealed)
 
 
@@ -133,7 +132,7 @@ def test_every_change_to_an_answer_is_noticed(meddler: Meddler, session: Session
     for changed in _changes(seen[0]):
         with pytest.raises(Tampered):
             channel.open_answer(changed)
-    assert settle(channel.open_answer(seen[0]))
+    assert opened_answer(channel.open_answer(seen[0]))
 
 
 def test_a_request_is_not_answered_twice(session: Session, meddler: Meddler) -> None:
@@ -237,7 +236,7 @@ def test_a_replayed_greeting_gets_a_session_that_opens_nothing_more(meddler: Med
     seen: list[bytes] = []
     with meddling(meddler, change_greeting=_keeping(seen)):
         session = Session(meddler, DATABASE, OWNER, DATA_KEY)
-    session.task("create")
+    session.ask(Create())
     _open(session)
     again, _ = meddler._enclave.greet(seen[0])
     assert again != 1
@@ -251,7 +250,7 @@ def test_a_replayed_session_changes_nothing(meddler: Meddler) -> None:
     seen: list[bytes] = []
     with meddling(meddler, change_greeting=_keeping(seen)):
         session = Session(meddler, DATABASE, OWNER, DATA_KEY)
-    session.task("create")
+    session.ask(Create())
     version = _open(session)
     again = None
     try:
@@ -268,7 +267,7 @@ def test_no_nonce_is_used_for_two_answers(meddler: Meddler) -> None:
     seen: list[bytes] = []
     with meddling(meddler, change_greeting=_keeping(seen)):
         session = Session(meddler, DATABASE, OWNER, DATA_KEY)
-    session.task("create")  # done the first time, refused the second: two texts, one nonce
+    session.ask(Create())  # done the first time, refused the second: two texts, one nonce
     first = meddler.answers[0]
     try:
         again, _ = meddler._enclave.greet(seen[0])
@@ -287,16 +286,16 @@ def test_an_answer_before_the_request_arrived(session: Session, meddler: Meddler
 def test_what_the_enclave_refuses_comes_as_the_same_error() -> None:
     for error in (Busy("a", hint="b"), NotFound("c"), Tampered(), InvalidParameter("d", hint="e")):
         with pytest.raises(type(error)) as caught:
-            settle(refusal(error))
+            opened_answer(refusal(error))
         assert (caught.value.message, caught.value.hint) == (error.message, error.hint)
 
 
 def test_an_error_that_nobody_foresaw_tells_its_type_alone() -> None:
     with pytest.raises(ScumbleError) as caught:
-        settle(refusal(ValueError("the value 4711 of row 3")))
+        opened_answer(refusal(ValueError("the value 4711 of row 3")))
     assert "ValueError" in str(caught.value)
     assert "4711" not in str(caught.value)
-    assert bytes(settle(done(b"x"))) == b"x"
+    assert bytes(opened_answer(done(b"x"))) == b"x"
 
 
 @pytest.mark.parametrize(
@@ -305,7 +304,7 @@ def test_an_error_that_nobody_foresaw_tells_its_type_alone() -> None:
 def test_requests_that_make_no_sense(session: Session, request_bytes: bytes) -> None:
     """From the owner itself, who has the key; still no way to bring the enclave down."""
     with pytest.raises(ScumbleError):
-        session._ask(request_bytes)
+        session._exchange(request_bytes)
     assert _open(session) == 1
 
 

@@ -14,7 +14,17 @@ from scumble.enclave.queries import Batch
 from scumble.errors import InvalidParameter, NotFound, ScumbleError
 from scumble.owner.database import Database
 from scumble.store.transcript import comparable
-from scumble.wire.channel import PADDED_BYTES, REFUSAL_BYTES, executed, executed_bytes, refusal, settle
+from scumble.wire.channel import PADDED_BYTES, REFUSAL_BYTES, executed, executed_bytes, opened_answer, refusal
+from scumble.wire.requests import (
+    Abandon,
+    CheckChain,
+    DropTable,
+    ForgetPlans,
+    ListGrants,
+    Request,
+    RevokeGrant,
+    pack_request,
+)
 
 CALM, CURSED = 5, 113
 QUERIES = [
@@ -81,7 +91,7 @@ def test_the_test_above_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(queries, "BATCH_BYTES", 128)
     monkeypatch.setattr(Batch, "match", cursed)
-    monkeypatch.setattr("scumble.enclave.work.refusal", lambda error, _: refusal(error))
+    monkeypatch.setattr("scumble.enclave.sessions.refusal", lambda error, *_: refusal(error))
     assert _transcript(tmp_path / "one", CALM) != _transcript(tmp_path / "other", CURSED)
 
 
@@ -89,25 +99,27 @@ def test_the_test_above_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_refusal_of_an_execution_is_as_long_as_its_answer(size: int) -> None:
     answer = bytes(range(256)) * 300
     whole = executed(answer[:size])
-    assert bytes(settle(whole)) == answer[:size]
+    assert bytes(opened_answer(whole)) == answer[:size]
     assert len(whole) == executed_bytes(size) >= PADDED_BYTES
     for error in (ValueError("x" * 2000), InvalidParameter("y" * 2000, hint="z" * 300), NotFound("short")):
         refused = refusal(error, executed_bytes(size))
         assert len(refused) == len(whole)
         with pytest.raises(ScumbleError):
-            settle(refused)
+            opened_answer(refused)
 
 
 def test_other_refusals_have_one_size_and_other_answers_a_multiple_of_one(both: tuple[Clinic, Database]) -> None:
     made, owner = both
     before = max(event.number for event in made.transcript.events())
     session = owner._at.session
-    for task, fields in (("none", {}), ("drop", {"table": "x"}), ("revoke", {"name": "y" * 60}), ("load", {})):
+    malformed = b'J{"task": "none"}', b'J{"task": "load"}'
+    for refused in (*malformed, *map(pack_request, (DropTable("x"), RevokeGrant("y" * 60)))):
         with pytest.raises(ScumbleError):
-            session.task(task, **fields)
-    for task in ("chain", "forget", "grants", "abandon"):
+            session._exchange(refused)
+    asked: list[Request[Any]] = [CheckChain(), ForgetPlans(), ListGrants(), Abandon()]
+    for request in asked:
         with made.store.writer():
-            session.task(task)
+            session.ask(request)
     sizes = [int(e["bytes"]) - 16 for e in made.transcript.events() if e.kind == "answer" and e.number > before]
     assert set(sizes[:4]) == {REFUSAL_BYTES}
     assert set(sizes[4:]) == {PADDED_BYTES}

@@ -7,6 +7,7 @@ asserted of it holds for every noise, or but for a chance far below 1e-6, as eac
 import numpy as np
 import pytest
 
+from scumble.index.file import decoded
 from scumble.index.model import IndexModel
 from scumble.lab.attack.hashed import fractions, made_up_counts, uniform_ranges
 from scumble.lab.attack.laboratory import laboratory
@@ -109,7 +110,7 @@ def test_the_transcript_of_a_database_gives_no_more_than_its_index() -> None:
         seen = lab.watch("SELECT count(*) FROM t WHERE k BETWEEN ? AND ?", list(zip(firsts, lasts, strict=True)))
         run = lab.db.table("t").runs[0]
         assert run.index is not None
-        model = run.index
+        model = decoded(run.index)
     assert len(seen) == 1_500
     starts = np.array([one.first_page for one in seen]) * 16
     stops = starts + np.array([one.pages for one in seen]) * 16

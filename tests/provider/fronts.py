@@ -20,6 +20,7 @@ from scumble.owner.ledger import Ledger
 from scumble.provider.fleet import EnclaveProcess, Fleet
 from scumble.provider.routing import serve_call
 from scumble.store.files import FileStore
+from scumble.wire.jobs import Attest, Greet, Leave, Relay
 from scumble.wire.pipe import Bytes, Frame, Pipe
 from scumble.wire.storage import Storage
 from serving import Serving
@@ -205,17 +206,17 @@ class Lying:
 
     @property
     def public_key(self) -> bytes:
-        return bytes(self.process.job(["attest"], bytes(32))[1])[:32]
+        return bytes(self.process.job(Attest(), bytes(32))[1])[:32]
 
     def greet(self, sealed: bytes) -> tuple[int, bytes]:
-        (number,), answer = self.process.job(["greet"], sealed, self._serve)
+        number, answer = self.process.job(Greet(), sealed, self._serve)
         return number, bytes(answer)
 
     def request(self, session: int, sealed: bytes | memoryview) -> bytes:
-        return bytes(self.process.job(["request", session], sealed, self._serve)[1])
+        return bytes(self.process.job(Relay(session), sealed, self._serve)[1])
 
     def leave(self, session: int) -> None:
-        self.process.job(["leave", session])
+        self.process.job(Leave(session))
 
     def writer(self, busy_seconds: float = 5) -> "nullcontext[None]":
         return nullcontext()

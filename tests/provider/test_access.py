@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from meddling import Meddling, Request, meddling
@@ -12,11 +14,27 @@ from sample_rows import OPTIONS, QUERIES, answer, batch, is_right, loaded
 import scumble
 from scumble.cli import main
 from scumble.errors import KeyRefused, NotFound, Overdraft, Refused, ScumbleError, Stale
+from scumble.owner.indexes import IndexSpec
 from scumble.owner.keys import AnalystKey, OwnerKey
 from scumble.owner.remote.address import Address
 from scumble.owner.remote.service import RemoteService, Transport
 from scumble.owner.versions import Session
+from scumble.wire import requests
+from scumble.wire.grants import Grant
 from scumble.wire.plan import Plan
+from scumble.wire.requests import (
+    AddGrant,
+    BeginLoad,
+    CheckChain,
+    CheckPages,
+    DropTable,
+    ForgetPlans,
+    ListGrants,
+    Open,
+    Prepare,
+    Reseal,
+    RevokeGrant,
+)
 from serving import SIMULATED, Serving
 
 SECRET = "Tuples"  # noqa: S105  a table
@@ -115,11 +133,12 @@ def test_a_key_to_other_data_gets_the_same_refusal(clinic: Clinic) -> None:
         clinic.proxy.forget()
         with _session(clinic, signer, data_key=data_key) as session:
             with pytest.raises(Refused):
-                session.task("open", anchor=None)
+                session.ask(Open(None))
             shapes.add(tuple(clinic.proxy.shape()))
-            for task in ("grants", "chain", "forget"):
+            owners: list[requests.Request[Any]] = [ListGrants(), CheckChain(), ForgetPlans()]
+            for request in owners:
                 with pytest.raises(ScumbleError):
-                    session.task(task)
+                    session.ask(request)
     assert len(shapes) == 1
 
 
@@ -133,11 +152,11 @@ def test_an_owners_key_of_another_database_is_not_even_sent(clinic: Clinic) -> N
 # --- what tells nothing ----------------------------------------------------------------------------
 
 
-def _asked(clinic: Clinic, session: Session, name: str, /, **fields: object) -> tuple[str, object]:
+def _asked(clinic: Clinic, session: Session, request: requests.Request[Any]) -> tuple[str, object]:
     """What somebody without a right is told, and what the wire shows of it."""
     clinic.proxy.forget()
     try:
-        told = repr(session.task(name, **fields))
+        told = repr(session.ask(request))
     except ScumbleError as error:
         told = f"{type(error).__name__}: {error}"
     return told, clinic.proxy.shape()
@@ -168,20 +187,19 @@ def test_a_table_that_was_not_granted_looks_like_none_even_to_who_knows_its_ids(
     monkeypatch.setattr(Session, "prepare", noted)
     clinic.owner.sql(_count(SECRET) + " WHERE k < 7")
     monkeypatch.undo()
-    schema, orders = secret.schema.to_json(), [{"attribute": "k"}]
-    load = {"schema": schema, "orders": orders, "page_rows": 16, "memory_bytes": 1 << 20, "batch": "0" * 32}
-    load |= {"capacity_cost": ["0", "0"], "table_id": "ab" * 16}
+    orders = (IndexSpec.parse("k int:0:99 epsilon=1").order(),)
+    load = BeginLoad("0" * 32, (Fraction(0), Fraction(0)), SECRET, "ab" * 16, secret.schema, orders, 16, 1 << 20)
+    cases: list[tuple[requests.Request[Any], requests.Request[Any]]] = [
+        (Prepare(plans[0]), Prepare(replace(plans[0], table="cd" * 16))),
+        (CheckPages(secret.runs[0].id, 0, 0, 1), CheckPages("cd" * 16, 0, 0, 1)),
+        (load, replace(load, table="Absent")),
+    ]
     with clinic.open("ada") as ada:
-        for name, real, made_up in (
-            ("prepare", {"plan": plans[0].to_json()}, {"plan": plans[0].to_json() | {"table": "cd" * 16}}),
-            ("check", {"run": secret.runs[0].id}, {"run": "cd" * 16}),
-            ("load", {**load, "table": SECRET}, {**load, "table": "Absent"}),
-        ):
-            more = {"column": 0, "first_page": 0, "pages": 1} if name == "check" else {}
-            one, other = (_asked(clinic, ada._at.session, name, **fields, **more) for fields in (real, made_up))
-            assert one[0].replace(SECRET, "?") == other[0].replace("Absent", "?"), name
-            assert one[1] == other[1], name
-        assert _asked(clinic, ada._at.session, "prepare", plan=plans[0].to_json())[0].startswith(Stale.__name__)
+        for real, made_up in cases:
+            one, other = (_asked(clinic, ada._at.session, request) for request in (real, made_up))
+            assert one[0].replace(SECRET, "?") == other[0].replace("Absent", "?"), real.task
+            assert one[1] == other[1], real.task
+        assert _asked(clinic, ada._at.session, Prepare(plans[0]))[0].startswith(Stale.__name__)
 
 
 # --- what an analyst may not do --------------------------------------------------------------------
@@ -195,16 +213,15 @@ def test_an_analyst_cannot_do_what_is_the_owners(clinic: Clinic) -> None:
         ):  # fmt: skip
             with pytest.raises(Refused):
                 call()
-        grant = {"id": "0" * 16, "name": "x", "public_key": "00" * 32, "tables": {"t": ["read"]}, "epsilon": "0"}
-        grant |= {"delta": "0", "used_epsilon": "0", "used_delta": "0"}
+        grant = Grant("0" * 16, "x", bytes(32), {"t": frozenset(["read"])})
+        owners: list[requests.Request[Any]] = [
+            DropTable("t"), DropTable("absent"), RevokeGrant("lab"), ListGrants(), RevokeGrant("nobody"),
+            AddGrant(grant, rehearsed=False), CheckChain(), Reseal(bytes(32), bytes(32), bytes(64)),
+        ]  # fmt: skip
         shapes = set()
-        for task, fields in (
-            ("drop", {"table": "t"}), ("drop", {"table": "absent"}), ("revoke", {"name": "lab"}), ("grants", {}),
-            ("revoke", {"name": "nobody"}), ("grant", {"grant": grant, "rehearsed": False}), ("chain", {}),
-            ("reseal", {"data_key": "00" * 32, "owner": "00" * 32, "succession": "00" * 64}),
-        ):  # fmt: skip
-            told, shape = _asked(clinic, ada._at.session, task, **fields)
-            assert told.startswith("Refused"), task
+        for request in owners:
+            told, shape = _asked(clinic, ada._at.session, request)
+            assert told.startswith("Refused"), request.task
             shapes.add(str([sizes[2:] for sizes in shape]))  # type: ignore[attr-defined]
         assert len(shapes) == 1
         assert is_right(ada.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], [0]))
@@ -226,7 +243,7 @@ def test_only_who_may_load_keeps_others_from_writing(clinic: Clinic) -> None:
             path = f"/v1/default/clinic/sessions/{session._number}/writer"
             assert clinic.proxy.forward(Request("PUT", path, {}, b"")).status == 404
             with pytest.raises(Refused):
-                session.task("open", anchor=None)
+                session.ask(Open(None))
             assert clinic.proxy.forward(Request("PUT", path, {}, b"")).status == 404
     with clinic.open("ada") as ada, pytest.raises((NotFound, Refused)):
         loaded(ada, 5)

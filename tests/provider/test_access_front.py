@@ -1,6 +1,7 @@
 """A front that lies about who may write, which store is whose, and which version is the newest: the enclave refuses."""
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from sample_rows import OPTIONS, QUERIES, answer, batch, is_right, loaded
 import scumble
 from scumble.errors import Refused, ScumbleError, Stale, Tampered
 from scumble.owner.keys import AnalystKey
+from scumble.wire.requests import BeginLoad, Build, Create, DropTable, ForgetPlans, Request, Reserve
 
 
 @pytest.fixture(scope="module")
@@ -30,24 +32,17 @@ def test_who_was_granted_to_read_cannot_write_though_the_front_lets_it(liar: Pro
         with liar.analyst("ada1", "write", 1) as ada:
             assert _right(ada, [0])
             table = ada.table("t")
-            fields: dict[str, Any] = {
-                "schema": table.schema.to_json(),
-                "orders": [],
-                "page_rows": 16,
-                "memory_bytes": 1 << 20,
-            }
-            fields |= {"batch": "0" * 32, "capacity_cost": ["0", "0"], "table_id": table.id}
-            for name in ("t", "new"):
+            free, name = (Fraction(0), Fraction(0)), "0" * 32
+            for target in ("t", "new"):
                 with pytest.raises(ScumbleError):
-                    ada._at.session.task("load", table=name, **fields)
-            with pytest.raises(ScumbleError):
-                ada._at.session.task("reserve", capacity=16)
-            with pytest.raises(ScumbleError):
-                ada._at.session.task("build", real_rows=1, batch="0" * 32)
-            with pytest.raises(Refused):
-                ada._at.session.task("drop", table="t")
-            with pytest.raises(Refused):
-                ada._at.session.task("create")
+                    ada._at.session.ask(BeginLoad(name, free, target, table.id, table.schema, (), 16, 1 << 20))
+            pending: list[Request[Any]] = [Reserve(16), Build(1, name)]
+            for request in pending:
+                with pytest.raises(ScumbleError):
+                    ada._at.session.ask(request)
+            for owners in (DropTable("t"), Create()):
+                with pytest.raises(Refused):
+                    ada._at.session.ask(owners)
         assert _right(owner, [0])
         assert owner.version == 3
 
@@ -115,7 +110,7 @@ def test_a_session_that_stays_behind_is_told_to_look_again(liar: Provider) -> No
             loaded(owner, 1)
             liar.fleet.share()
             with pytest.raises(Stale):
-                ada._at.session.task("forget")
+                ada._at.session.ask(ForgetPlans())
             assert _right(ada, [0, 1])  # though the front has never said that there is something new
 
 

@@ -9,7 +9,7 @@ from fronts import Older, Provider, provider
 from sample_rows import QUERIES, answer, is_right, loaded
 
 import scumble
-from scumble.enclave.grants import Access
+from scumble.enclave.grants import AccessList
 from scumble.enclave.pages import DataKeys
 from scumble.enclave.versions import seal_manifest
 from scumble.errors import Refused, Stale, Tampered
@@ -19,6 +19,7 @@ from scumble.store.files import FileStore
 from scumble.wire.catalog import Catalog
 from scumble.wire.grants import Grant, parse_public_key
 from scumble.wire.pipe import Bytes
+from scumble.wire.requests import AddGrant, Create
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +54,9 @@ def test_of_two_commits_on_top_of_one_version_the_second_is_refused(liar: Provid
             owner.revoke("ada")
             fork = Fork(liar.stores["fork"], granted)
             other.service.storage = ada.service.storage = fork  # type: ignore[attr-defined]
-            grant = _reading("bob", liar.identity("bob")).to_json()
+            grant = _reading("bob", liar.identity("bob"))
             with pytest.raises(Stale):
-                other._at.session.task("grant", grant=grant, rehearsed=False)
+                other._at.session.ask(AddGrant(grant, rehearsed=False))
             assert fork.head() == granted
             with pytest.raises((Tampered, Refused)):
                 ada.sql(QUERIES[0])
@@ -74,9 +75,9 @@ def test_a_provider_cannot_make_a_database_in_an_owners_name(liar: Provider) -> 
         with closing(FileStore.create(liar.folder / "forged", database)) as store, store.writer():
             front = liar.front("victim", 1)
             front.storage = liar.stores["victim"] = store
-            made = Session(front, database, Ed25519PrivateKey.generate(), bytes(32)).task("create")
-            access = Access(owners_key, (_reading("eve", eve),))
-            catalog = Catalog(database, 2, made["hash"], ())
+            made = Session(front, database, Ed25519PrivateKey.generate(), bytes(32)).ask(Create())
+            access = AccessList(owners_key, (_reading("eve", eve),))
+            catalog = Catalog(database, 2, made.hash, ())
             store.commit(2, seal_manifest(DataKeys(bytes(32), database), catalog, {}, access))
             for path in liar.folder.glob("eve.*.anchor"):
                 path.unlink()  # even one who has never seen the real one

@@ -21,6 +21,7 @@ from scumble.owner.remote.address import Address
 from scumble.owner.remote.service import RemoteService, Transport
 from scumble.owner.versions import Session
 from scumble.provider.fleet import EnclaveProcess, Serve
+from scumble.wire.jobs import Attest, Job
 from scumble.wire.pipe import Bytes
 from serving import Serving, serving
 
@@ -171,11 +172,11 @@ def test_nothing_that_passes_through_the_front_has_a_key_in_it(tmp_path: Path, m
     job = EnclaveProcess.job
 
     def noted(
-        self: EnclaveProcess, header: list[object], body: Bytes = b"", serve: Serve | None = None
-    ) -> tuple[list[object], Bytes]:
-        facts, answer = job(self, header, body, serve)
-        passed.extend([repr(header).encode(), bytes(body), repr(facts).encode(), bytes(answer)])
-        return facts, answer
+        self: EnclaveProcess, asked: Job[object], body: Bytes = b"", serve: Serve | None = None
+    ) -> tuple[object, Bytes]:
+        fact, answer = job(self, asked, body, serve)
+        passed.extend([repr(asked).encode(), bytes(body), repr(fact).encode(), bytes(answer)])
+        return fact, answer
 
     monkeypatch.setattr(EnclaveProcess, "job", noted)
     with provider(tmp_path) as made, made.begin("keys") as owner:
@@ -198,11 +199,11 @@ def test_nothing_that_passes_through_the_front_has_a_key_in_it(tmp_path: Path, m
 def test_whoever_waits_for_a_process_that_dies_learns_it_at_once() -> None:
     process = EnclaveProcess("simulated")
     try:
-        process.job(["attest"], bytes(32))
+        process.job(Attest(), bytes(32))
         os.kill(process.pid, signal.SIGSTOP)
         os.waitpid(process.pid, os.WUNTRACED)  # until then it may still answer
         with ThreadPoolExecutor(4) as threads:  # one of them has the pipe, and the others wait for it
-            asked = [threads.submit(process.job, ["attest"], bytes(32)) for _ in range(4)]
+            asked = [threads.submit(process.job, Attest(), bytes(32)) for _ in range(4)]
             time.sleep(0.2)
             os.kill(process.pid, signal.SIGKILL)
             for each in asked:

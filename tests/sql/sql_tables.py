@@ -13,6 +13,7 @@ import duckdb
 import numpy as np
 
 from scumble.index.curve import MonotoneCurve
+from scumble.index.file import encode
 from scumble.index.model import IndexModel
 from scumble.index.segments import fit_segments
 from scumble.sql import AggregateQuery, Bound, TableAccess
@@ -77,7 +78,8 @@ def load(
                 domain, place = parse_domain(indexes[attribute]), schema.place(attribute)
                 ranks = {n: domain.size if rows[n][place] is None else domain.rank(rows[n][place]) for n in own}
                 order = sorted(own, key=lambda n: ranks[n])
-                index = index_over(domain, [r for r in ranks.values() if r < domain.size], capacity, 6)
+                model = index_over(domain, [r for r in ranks.values() if r < domain.size], capacity, 6)
+                index = encode(model)
             runs.append(Run(run_id, str(batch), attribute, capacity, page_rows, index, ()))
             orders[run_id] = [*order, *[None] * (capacity - len(own))]
     return Loaded(Table(f"id-{name}", name, schema, tuple(runs)), rows, orders)

@@ -15,6 +15,7 @@ from scumble.cli.database import Json, Key, Target, opened
 from scumble.cli.describe import count
 from scumble.cli.progress import bar
 from scumble.errors import InvalidParameter
+from scumble.index.file import decoded
 from scumble.index.summary import summarize
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.ledger import Ledger
@@ -123,7 +124,7 @@ def _as_lines(report: LoadReport, table: Table) -> list[str]:
         if run.index is None:
             lines.append(f"  no index  {_NO_INDEX}")
             continue
-        about = summarize(run.index)
+        about = summarize(decoded(run.index))
         lines.append(
             f"  index     {run.attribute} {about.domain}: {count(about.segments, 'segment')} in {about.bytes:,} bytes, "
             f"slack {about.slack_rows:,} rows"
@@ -141,7 +142,9 @@ def _cost_lines(report: LoadReport, ledger: Ledger, before: Fraction) -> list[st
 
 def _as_json(report: LoadReport, table: Table, ledger: Ledger) -> dict[str, Any]:
     indexes = [
-        {"column": run.attribute, **summarize(run.index).as_dict()} for run in _new_runs(table) if run.index is not None
+        {"column": run.attribute, **summarize(decoded(run.index)).as_dict()}
+        for run in _new_runs(table)
+        if run.index is not None
     ]
     return {
         "table": table.name,

@@ -8,6 +8,7 @@ import typer
 
 from scumble.cli.database import Json, Key, Target, opened
 from scumble.cli.describe import count
+from scumble.index.file import decoded
 from scumble.index.summary import summarize
 from scumble.privacy.amounts import show
 from scumble.wire.catalog import Run, Table
@@ -64,10 +65,11 @@ def _run_line(run: Run) -> str:
     size = f"{run.pages:,} pages of {run.page_rows:,} rows for each column"
     if run.index is None:
         return f"no index: {size}, in no order"
-    about = summarize(run.index)
-    delta = f", delta {show(run.index.delta)}" if run.index.delta else ""
+    index = decoded(run.index)
+    about = summarize(index)
+    delta = f", delta {show(index.delta)}" if index.delta else ""
     return (
-        f"index on {run.attribute}, {about.domain}: epsilon {show(run.index.epsilon)}{delta}, "
+        f"index on {run.attribute}, {about.domain}: epsilon {show(index.epsilon)}{delta}, "
         f"slack {about.slack_rows:,} rows, {count(about.segments, 'segment')}, {size}"
     )
 
@@ -86,7 +88,7 @@ def _as_json(table: Table) -> dict[str, Any]:
                 "page_rows": run.page_rows,
                 "pages": run.pages,
                 "bytes": _run_bytes(table, run),
-                "index": None if run.index is None else summarize(run.index).as_dict(),
+                "index": None if run.index is None else summarize(decoded(run.index)).as_dict(),
             }
             for run in table.runs
         ],

@@ -1,7 +1,7 @@
-"""Who may do what: a database's owner and grants, and a signer, come in; what that one may see and do goes out.
+"""Who may do what with a database: its owner, and the grants that the owner has given to analysts.
 
-SECRET: it lies in the sealed part of the manifest, and only the owner gets to see all of it. Whoever has no right to a
-table gets exactly what there would be without the table.
+SECRET: it lies in the sealed part of the manifest, and only the owner sees all of it. To an analyst without a right to
+a table, everything looks exactly as if the table were not there.
 """
 
 import json
@@ -16,15 +16,10 @@ from scumble.wire.channel import is_succession
 from scumble.wire.grants import Grant
 from scumble.wire.requests import IndexOrder
 
-__all__ = ["ANALYST_TASKS", "Access", "Cost", "visible"]
+__all__ = ["AccessList", "Cost", "visible"]
 
 BLOCK_BYTES = 256
 MOST_GRANTS = 1000
-
-ANALYST_TASKS = frozenset(
-    ("open", "prepare", "forget", "check", "load", "reserve", "build", "abandon"),
-)
-"""What an analyst may ask for at all; everything else is the owner's."""
 
 
 @dataclass(frozen=True)
@@ -35,25 +30,25 @@ class Cost:
     delta: Fraction
 
     @classmethod
-    def of(cls, orders: Sequence[IndexOrder], capacity: Sequence[str]) -> Self:
+    def of(cls, orders: Sequence[IndexOrder], capacity: tuple[Fraction, Fraction]) -> Self:
         """The cost of these orders and of a capacity with this epsilon and delta; none may be negative."""
         amounts = [(order.epsilon, order.delta) for order in orders]
-        epsilon, delta = map(Fraction, capacity)
+        epsilon, delta = capacity
         if any(amount <= 0 for amount, _ in amounts) or min(epsilon, delta, *(d for _, d in amounts)) < 0:
             raise InvalidParameter("an index costs epsilon, and nothing costs less than 0", hint="state what was paid")
         return cls(sum((e for e, _ in amounts), epsilon), sum((d for _, d in amounts), delta))
 
 
 @dataclass(frozen=True)
-class Access:
-    """SECRET: a database's owner, by public key, those before, each with its word for the next, and the grants."""
+class AccessList:
+    """SECRET: a database's owner, by public key; the grants; and former owners, with their signatures for the next."""
 
     owner: bytes
     grants: tuple[Grant, ...] = ()
     former: tuple[tuple[bytes, bytes], ...] = ()
 
     def succeeds(self, database: str, owner: bytes) -> bool:
-        """Whether the owner is this one, or has its place from this one by an unbroken row of signatures."""
+        """Whether the owner is this one, or has followed it by an unbroken row of signatures."""
         row = [key for key, _ in self.former] + [self.owner]
         if owner not in row:
             return False
@@ -64,8 +59,10 @@ class Access:
         """With another owner, for whom the one before has signed."""
         return replace(self, owner=owner, former=(*self.former, (self.owner, signature)))
 
-    def grant_of(self, signer: bytes) -> Grant:
-        """The grant of a signer who is not the owner, or Refused."""
+    def grant_of(self, signer: bytes) -> Grant | None:
+        """A signer's grant, or None for the owner, who needs none; Refused to everybody else."""
+        if signer == self.owner:
+            return None
         for grant in self.grants:
             if grant.public_key == signer:
                 return grant
@@ -131,7 +128,7 @@ class Access:
 
 
 def visible(catalog: Catalog, grant: Grant | None) -> Catalog:
-    """What somebody gets to see of a catalog: all of it without a grant, which is the owner; else what that names."""
+    """What a signer may see of a catalog: what its grant names, or without one, as the owner, all of it."""
     if grant is None:
         return catalog
     return replace(catalog, tables=tuple(table for table in catalog.tables if grant.names(table.name)))

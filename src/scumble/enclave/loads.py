@@ -1,29 +1,36 @@
-"""Building runs: the rows of a load come in, sorted sealed copies of them go out, each with its private index.
+"""Loads: the rows of a batch become runs, sorted sealed copies of them, each with its private index.
 
 Rows are SECRET until they are sealed; the runs' catalog entries are public, and all that they say of the rows is in
-their indexes. For each indexed attribute: sort obliviously by its key, count obliviously, learn the index, seal the
-columns page by page. The owner has spent and drawn each index's budget before the rows got here.
+their indexes. `Load.build` is the whole of it: for each indexed attribute, sort obliviously by its key, count
+obliviously, learn the index, seal the columns page by page. The owner has spent and drawn each index's budget before.
 """
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scumble.enclave import kernels
+from scumble.enclave.grants import AccessList, Cost
 from scumble.enclave.pages import DataKeys, RunWriter, Scratch
-from scumble.errors import InvalidParameter
+from scumble.enclave.versions import History, OpenVersion
+from scumble.errors import Exists, InvalidParameter, Refused
 from scumble.index.dp_plr import DPPLRIndex
+from scumble.index.file import encode
 from scumble.index.model import IndexModel
 from scumble.privacy.budget import unsafe_budget
 from scumble.wire.catalog import Run, Table
-from scumble.wire.requests import IndexOrder, RowLayout
+from scumble.wire.requests import BeginLoad, IndexOrder, RowLayout
 from scumble.wire.storage import Storage
 
-__all__ = ["Load", "Rows"]
+__all__ = ["Load", "Rows", "begin_load", "charged", "commit_load"]
 
+ANALYST_MEMORY_BYTES = 1 << 30
+_BATCH = re.compile("[0-9a-f]{32}")
 
 Words = NDArray[np.int64]
 
@@ -135,8 +142,9 @@ class Load:
         page_rows: int,
         memory_bytes: int,
         batch: str,
+        cost: Cost,
     ) -> None:
-        self.batch = batch
+        self.batch, self.cost = batch, cost
         self._storage, self.table, self._orders, self._page_rows = storage, table, orders, page_rows
         self._layout = RowLayout(table.schema, tuple(order.domain.size for order in orders))
         # Two chunks are merged at a time, and a third is being read or written.
@@ -194,7 +202,8 @@ class Load:
                 offset = self._layout.column_offsets[place]
                 words = rows[:, offset] if column.type.words == 1 else rows[:, offset : offset + column.type.words]
                 writer.write(place, first_page, words, self._validity(rows, place) if column.nullable else None)
-        return Run(writer.run, self.batch, attribute, self._capacity, self._page_rows, index, writer.finish())
+        encoded = None if index is None else encode(index)
+        return Run(writer.run, self.batch, attribute, self._capacity, self._page_rows, encoded, writer.finish())
 
     def _pieces(self) -> Iterator[tuple[int, Words]]:
         step = max(1, SEALED_ROWS // self._page_rows) * self._page_rows
@@ -208,3 +217,47 @@ class Load:
     def _validity(self, rows: Words, column: int) -> NDArray[np.uint8]:
         bits = rows[:, self._layout.validity_offset + column // 64]
         return ((bits >> (column % 64)) & 1).astype(np.uint8)
+
+
+# --- from a request to a version ---------------------------------------------------------------------
+
+
+def begin_load(version: OpenVersion, request: BeginLoad) -> Load | None:
+    """A load into a table of this version or into a new one, if the signer may load there; None if it was loaded."""
+    page_rows, memory_bytes = request.page_rows, request.memory_bytes
+    if not _BATCH.fullmatch(request.batch) or page_rows & (page_rows - 1) or not 16 <= page_rows <= 1 << 20:
+        raise InvalidParameter("a batch has 32 hexadecimal digits, a page a power of two of rows", hint="upgrade")
+    if version.has_batch(request.batch):
+        return None
+    cost = Cost.of(request.orders, request.capacity_cost)
+    table = Table(request.table_id, request.table, request.schema, ())
+    if request.table in version.catalog or version.grant is not None:
+        table = version.catalog.table(request.table)
+    if version.grant is not None:
+        memory_bytes = min(memory_bytes, ANALYST_MEMORY_BYTES)
+        if not version.grant.may("load", table.name):
+            raise Refused
+        charged(version, cost)
+    attributes = tuple(order.attribute for order in request.orders) or (None,)
+    if table.schema != request.schema or (table.runs and table.attributes != attributes):
+        raise Exists(
+            f"the table {request.table!r} is there, with other columns or indexes",
+            hint="load into a table of another name",
+        )
+    return Load(version.storage, table, request.orders, page_rows, memory_bytes, request.batch, cost)
+
+
+def charged(version: OpenVersion, cost: Cost) -> AccessList:
+    """Who may do what after a load of this cost, which is taken from an analyst's allotment; or Overdraft."""
+    access = version.manifest.access
+    return access if version.grant is None else access.charging(version.grant, cost)
+
+
+def commit_load(history: History, version: OpenVersion, load: Load, real_rows: int, access: AccessList) -> OpenVersion:
+    """Build the runs, and commit the version that has them."""
+    runs = load.build()
+    version.storage.drop_scratch()
+    table = replace(load.table, runs=(*load.table.runs, *runs))
+    others = tuple(other for other in version.manifest.catalog.tables if other.id != table.id)
+    real = version.manifest.real_rows | {run.id: real_rows for run in runs}
+    return history.commit(version, (*others, table), real, access)

@@ -36,7 +36,7 @@ class DataKeys:
     """SECRET: what one database's data key derives."""
 
     def __init__(self, data_key: bytes, database: str) -> None:
-        self._data_key = data_key
+        self.data_key = data_key
         self._database = database.encode()
         self.manifest = AESGCM(self._derive(b"scumble manifest v1", b""))
 
@@ -45,7 +45,7 @@ class DataKeys:
         return AESGCM(self._derive(b"scumble run v1", bytes.fromhex(run)))
 
     def _derive(self, purpose: bytes, salt: bytes) -> bytes:
-        return HKDF(SHA256(), KEY_BYTES, salt or None, purpose + b"|" + self._database).derive(self._data_key)
+        return HKDF(SHA256(), KEY_BYTES, salt or None, purpose + b"|" + self._database).derive(self.data_key)
 
     def __repr__(self) -> str:
         return "DataKeys(<secret>)"

@@ -1,9 +1,9 @@
-"""The enclave as a process of its own: jobs come in through pipes from the provider's front, answers go out.
+"""The enclave as a process of its own, which does jobs for the provider's front.
 
     python -m scumble.enclave.process --attestation simulated FD [FD ...]
 
 Each descriptor is the end of a pipe, served by a thread. The process makes one key pair for all databases, shows
-evidence that binds it, and ends when the front does. SECRET: everything in its memory; a debugger of the same user and
+evidence that binds it, and ends when the front does. SECRET: everything in its memory. A debugger of the same user and
 a core dump are refused, which keeps out accidents and nothing more: the hardware has to do the rest.
 """
 
@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,34 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from scumble import attestation
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.enclave.sharing import Sharing
-from scumble.enclave.versions import Vault
-from scumble.errors import InvalidParameter, ScumbleError, Tampered, Unavailable
-from scumble.wire.pipe import ANSWER, CALL, JOB, RESULT, Bytes, Frame, Pipe
+from scumble.enclave.vault import Vault
+from scumble.errors import ScumbleError, Tampered, Unavailable
+from scumble.wire.jobs import (
+    Attest,
+    Call,
+    Challenge,
+    Commit,
+    CreateRun,
+    DropScratch,
+    FinishRun,
+    Greet,
+    Head,
+    Job,
+    Leave,
+    MayWrite,
+    ReadManifest,
+    ReadPages,
+    ReadScratch,
+    ReadTags,
+    Relay,
+    Share,
+    Take,
+    WritePages,
+    WriteScratch,
+    pack_answer,
+)
+from scumble.wire.messages import from_list, to_list
+from scumble.wire.pipe import ANSWER, CALL, JOB, RESULT, Bytes, Pipe
 from scumble.wire.storage import RunShape
 
 __all__ = ["Jobs", "PipeStorage", "main", "serve"]
@@ -39,7 +64,7 @@ class PipeStorage(threading.local):
         self._through: Pipe | None = None
 
     def attach(self, pipe: Pipe) -> None:
-        """From now on, this thread's calls go through `pipe`."""
+        """Send this thread's calls through `pipe` from now on."""
         self._through = pipe
 
     @property
@@ -49,112 +74,93 @@ class PipeStorage(threading.local):
 
     def head(self) -> bytes:
         """The current manifest."""
-        return bytes(self._call("head").body)
+        return self._call(Head())
 
     def manifest(self, version: int) -> bytes:
         """An earlier one."""
-        return bytes(self._call("manifest", version).body)
+        return self._call(ReadManifest(version))
 
     def tags(self, run: str, column: int) -> bytes:
         """The tags of a column's pages."""
-        return bytes(self._call("tags", run, column).body)
+        return self._call(ReadTags(run, column))
 
     def read(self, run: str, column: int, first_page: int, pages: int, into: memoryview) -> None:
         """Fill `into` with sealed pages."""
-        self._pipe.send(CALL, ["read", run, column, first_page, pages, into.nbytes])
-        if self._pipe.receive_settled(RESULT, into).body is not into:
+        self._pipe.send(CALL, to_list(ReadPages(run, column, first_page, pages, into.nbytes)))
+        if self._pipe.receive_kind(RESULT, into).body is not into:
             raise Tampered
 
     def create_run(self, run: str, shape: RunShape) -> None:
         """Make room for a new run."""
-        self._call("create_run", run, [list(column) for column in shape])
+        self._call(CreateRun(run, tuple(shape)))
 
     def write(self, run: str, column: int, first_page: int, pages: bytes | memoryview) -> None:
         """Write sealed pages of a new run."""
-        self._call("write", run, column, first_page, body=[pages])
+        self._call(WritePages(run, column, first_page), pages)
 
     def finish_run(self, run: str, tags: Sequence[bytes]) -> None:
         """Write the tags, and make the run durable."""
-        self._call("finish_run", run, [len(tag) for tag in tags], body=tags)
+        self._call(FinishRun(run, tuple(map(len, tags))), *tags)
 
     def commit(self, version: int, manifest: bytes) -> None:
         """Make `manifest` the head."""
-        self._call("commit", version, body=[manifest])
+        self._call(Commit(version), manifest)
 
     def write_scratch(self, name: str, sealed: bytes | memoryview) -> None:
-        """Keep something for the time of a load."""
-        self._call("write_scratch", name, body=[sealed])
+        """Keep a piece of a load until the load ends."""
+        self._call(WriteScratch(name), sealed)
 
     def read_scratch(self, name: str) -> bytes:
         """Give it back."""
-        return bytes(self._call("read_scratch", name).body)
+        return self._call(ReadScratch(name))
 
     def drop_scratch(self) -> None:
         """Forget all of it."""
-        self._call("drop_scratch")
+        self._call(DropScratch())
 
-    def _call(self, name: str, *arguments: Any, body: Sequence[bytes | memoryview] = ()) -> Frame:
-        self._pipe.send(CALL, [name, *arguments], *body)
-        return self._pipe.receive_settled(RESULT)
+    def _call(self, call: Call, *body: bytes | memoryview) -> bytes:
+        self._pipe.send(CALL, to_list(call), *body)
+        return bytes(self._pipe.receive_kind(RESULT).body)
 
 
 _PR_SET_DUMPABLE = 4
 
-Answer = tuple[list[Any], bytes]
-
 
 class Jobs:
-    """SECRET: what the process does for the front, by the names of the jobs."""
+    """SECRET: what the process does for the front."""
 
     def __init__(self, storage: PipeStorage, producer: attestation.Producer) -> None:
         self.storage = storage
         private_key, self._vault = X25519PrivateKey.generate(), Vault()
         self._enclave = TrustedEnclave(storage, private_key, self._vault)
         self._sharing = Sharing(private_key, self._vault, producer)
-        self._jobs: dict[str, Callable[..., Answer]] = {
-            "attest": self._attest,
-            "greet": self._greet,
-            "request": self._request,
-            "leave": self._leave,
-            "may_write": self._may_write,
-            "challenge": self._challenge,
-            "share": self._share,
-            "take": self._take,
-        }
 
-    def answer(self, header: list[Any], body: Bytes) -> Answer:
-        """Do a job; a header and a body for the front, of which the last number says how much there is to share."""
-        if not header or header[0] not in self._jobs:
-            raise InvalidParameter("there is no such job", hint="front and enclave have to be of one version")
-        facts, answer = self._jobs[header[0]](body, *header[1:])
-        return [*facts, self._vault.changes], answer
+    def answer(self, header: list[Any], body: Bytes) -> tuple[list[Any], bytes]:
+        """Do a job; the header and the body of its answer."""
+        fact, answer = self._done(from_list(Job.kinds, header), body)
+        return pack_answer(fact, self._vault.changes), answer
 
-    def _attest(self, nonce: Bytes) -> Answer:
-        return [], self._sharing.evidence(bytes(nonce))
-
-    def _greet(self, sealed: Bytes) -> Answer:
-        session, answer = self._enclave.greet(bytes(sealed))
-        return [session], answer
-
-    def _request(self, sealed: Bytes, session: int) -> Answer:
-        return [], self._enclave.request(session, sealed if isinstance(sealed, memoryview) else bytes(sealed))
-
-    def _leave(self, _: Bytes, session: int) -> Answer:
-        self._enclave.leave(session)
-        return [], b""
-
-    def _may_write(self, _: Bytes, session: int) -> Answer:
-        return [self._enclave.may_write(session)], b""
-
-    def _challenge(self, _: Bytes) -> Answer:
-        return [], self._sharing.challenge()
-
-    def _share(self, evidence: Bytes) -> Answer:
-        return [], self._sharing.share(bytes(evidence))
-
-    def _take(self, sealed: Bytes) -> Answer:
-        self._sharing.adopt(bytes(sealed))
-        return [], b""
+    def _done(self, job: Job[Any], body: Bytes) -> tuple[int | bool | None, bytes]:
+        fact: int | bool | None = None
+        answer, given = b"", bytes(body)
+        match job:
+            case Relay(session):
+                answer = self._enclave.request(session, given)
+            case Greet():
+                fact, answer = self._enclave.greet(given)
+            case Leave(session):
+                self._enclave.leave(session)
+            case MayWrite(session):
+                fact = self._enclave.may_write(session)
+            case Attest():
+                answer = self._sharing.evidence(given)
+            case Challenge():
+                answer = self._sharing.challenge()
+            case Share():
+                answer = self._sharing.share(given)
+            case Take():
+                self._sharing.adopt(given)
+        return fact, answer
 
 
 def serve(pipe: Pipe, jobs: Jobs) -> None:
@@ -199,13 +205,13 @@ def main() -> None:
     for descriptor in given.pipes:
         threading.Thread(target=until_gone, args=(descriptor,), daemon=True).start()
     ended.wait()
-    os._exit(0)  # whatever other threads are at: nobody is there to hear it
+    os._exit(0)  # whatever other threads are doing: nobody waits for it
 
 
 def _shut_in() -> None:
     """No core dumps, no debugger of the same user, no signals from the terminal, no values in a traceback."""
-    sys.excepthook = lambda kind, error, trace: _tell(kind)
-    threading.excepthook = lambda failed: _tell(failed.exc_type)
+    sys.excepthook = lambda kind, error, trace: _report(kind)
+    threading.excepthook = lambda failed: _report(failed.exc_type)
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -213,8 +219,8 @@ def _shut_in() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def _tell(kind: type[BaseException]) -> None:
-    """Of an error that nobody foresaw, the type: its text may hold a value."""
+def _report(kind: type[BaseException]) -> None:
+    """Name the type of an unforeseen error, and no more: its text may hold a value."""
     sys.stderr.write(f"the enclave failed: {kind.__name__}\n")
 
 

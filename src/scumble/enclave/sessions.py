@@ -1,39 +1,269 @@
-"""The enclave: sealed greetings and requests come in, sealed answers go out; nothing else crosses.
+"""Sessions with the enclave: sealed greetings and requests come in, sealed answers go out; nothing else crosses.
 
-It has a key pair. Whoever wants a session seals to it keys for its requests and for the answers, signed; an owner
-sends the data key along. From then on every request is opened under the first and answered under the second. Several
-threads may bring requests: those of one session take their turns. SECRET: the keys, and all that is opened.
+The enclave has a key pair. A client seals to it keys for its requests and for the answers, signed; an owner sends the
+data key along. From then on every request is opened under the first and answered under the second. A session stays on
+one version of the database until it asks for the newest: a load does not disturb a reader. SECRET: all that is opened.
 """
 
+import json
 import os
 import threading
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from scumble.enclave.versions import Vault
-from scumble.enclave.work import Work
-from scumble.errors import InvalidParameter
-from scumble.wire.channel import SALT_BYTES, Channel, done, open_greeting, padded, refusal
+from scumble.enclave.changes import access_with, commit_access, drop_table, reseal
+from scumble.enclave.loads import Load, begin_load, charged, commit_load
+from scumble.enclave.queries import CompiledPlan, answer_bytes, execute
+from scumble.enclave.vault import Vault
+from scumble.enclave.versions import History, OpenVersion, check_chain
+from scumble.errors import InvalidParameter, Refused, Stale
+from scumble.wire.channel import (
+    SALT_BYTES,
+    Channel,
+    Greeting,
+    done,
+    executed,
+    executed_bytes,
+    open_greeting,
+    padded,
+    refusal,
+)
+from scumble.wire.messages import from_fields
+from scumble.wire.requests import (
+    EXECUTE,
+    JSON,
+    ROWS,
+    Abandon,
+    AddGrant,
+    BeginLoad,
+    Build,
+    CheckChain,
+    CheckPages,
+    Create,
+    DropTable,
+    Execution,
+    ForgetPlans,
+    GrantList,
+    ListGrants,
+    LoadBegun,
+    Open,
+    Opened,
+    PlanNumber,
+    Prepare,
+    Request,
+    Reseal,
+    Reserve,
+    RevokeGrant,
+    pack_answer,
+    request_kind,
+    unpack_execution,
+)
 from scumble.wire.storage import Storage
 
-__all__ = ["TrustedEnclave"]
+__all__ = ["EnclaveSession", "TrustedEnclave"]
 
 
-class _Session:
-    """SECRET: one session's channel and work; whoever holds `turn` may use them."""
+class EnclaveSession:
+    """SECRET: what one session has open: a version, plans, a load. Its client does one thing at a time."""
 
-    __slots__ = ("channel", "turn", "work")
+    def __init__(self, storage: Storage, vault: Vault, greeting: Greeting) -> None:
+        self._history = History(storage, vault, greeting.database, greeting.signer, greeting.data_key)
+        self._version: OpenVersion | None = None
+        self._plans: list[CompiledPlan] = []
+        self._load: Load | None = None
 
-    def __init__(self, channel: Channel, work: Work) -> None:
-        self.channel, self.work = channel, work
+    @property
+    def may_write(self) -> bool:
+        """Whether the session has any use for the right to write. PUBLIC: the front asks."""
+        if self._version is None:
+            return False
+        grant = self._version.grant
+        return grant is None or any("load" in rights for rights in grant.tables.values())
+
+    def answer(self, request: memoryview) -> bytes:
+        """Do what is asked, if the signer of the greeting may have it done."""
+        form, body = bytes(request[:1]), request[1:]
+        if form == EXECUTE:
+            self._follow()
+            return self._executed(body)
+        if form == ROWS:
+            self._follow()
+            self._current_load.append(body)
+            return done(b"")
+        if form != JSON:
+            raise InvalidParameter("a request begins with J, X or R", hint="upgrade Scumble")
+        return self._asked(*request_kind(body))
+
+    def _asked(self, kind: type[Request[Any]] | None, fields: dict[str, Any]) -> bytes:
+        """Check the right to ask before anything else: what is wrong with a request is nobody else's business."""
+        if kind is None or kind.needs_version:
+            grant = self._follow().grant
+            if grant is not None and (kind is None or not kind.by_analyst):
+                raise Refused
+        if kind is None:
+            raise InvalidParameter("there is no such request", hint="upgrade Scumble")
+        answer = _HANDLERS[kind](self, from_fields(kind, fields))
+        least_bytes = self._opened_bytes if isinstance(answer, Opened) else 0
+        return padded(done(pack_answer(answer)), least_bytes)
+
+    def _follow(self) -> OpenVersion:
+        """The version that is open; Stale if a newer one may have taken rights away."""
+        return self._history.followed(self._version)
+
+    @property
+    def _current(self) -> OpenVersion:
+        assert self._version is not None  # noqa: S101  a request that needs a version has been refused without one
+        return self._version
+
+    @property
+    def _opened_bytes(self) -> int:
+        """How long the answer with a catalog is at least: as long whatever part of the catalog is visible."""
+        return 1024 + len(json.dumps(self._current.manifest.catalog.to_json()))
+
+    # --- versions ----------------------------------------------------------------------------------
+
+    def _take(self, version: OpenVersion) -> Opened:
+        """Go on with a version; plans for another are of no use."""
+        self._version = version
+        self._plans.clear()
+        return version.opened()
+
+    def _create(self, _: Create) -> Opened:
+        return self._take(self._history.create())
+
+    def _open(self, request: Open) -> Opened:
+        try:
+            return self._take(self._history.open(request, self._version))
+        except Refused:  # the signer has lost its rights, also to what was open until now
+            self._version = self._load = None
+            self._plans.clear()
+            raise
+
+    def _check_chain(self, _: CheckChain) -> None:
+        check_chain(self._history.storage, self._current.manifest.catalog)
+
+    def _check_pages(self, request: CheckPages) -> None:
+        self._current.reader(request.run)[0].open_pages(request.column, request.first_page, request.pages)
+
+    # --- changes: the client holds the writer's lock, and has opened the newest version since -------
+
+    def _drop_table(self, request: DropTable) -> Opened:
+        return self._take(drop_table(self._history, self._current, request.table))
+
+    def _add_grant(self, request: AddGrant) -> Opened | None:
+        access = access_with(self._current, request.grant)
+        return None if request.rehearsed else self._take(commit_access(self._history, self._current, access))
+
+    def _revoke_grant(self, request: RevokeGrant) -> Opened:
+        access = self._current.manifest.access.revoking(request.name)
+        return self._take(commit_access(self._history, self._current, access))
+
+    def _list_grants(self, _: ListGrants) -> GrantList:
+        return GrantList(self._current.manifest.access.grants)
+
+    def _reseal(self, request: Reseal) -> Opened:
+        self._history, version = reseal(self._history, self._current, request)
+        return self._take(version)
+
+    # --- queries -----------------------------------------------------------------------------------
+
+    def _prepare(self, request: Prepare) -> PlanNumber:
+        version = self._current
+        table = version.catalog.by_id.get(request.plan.table)
+        if table is None:
+            raise Stale("the table is no longer there", hint="ask again")
+        if version.grant is not None and not version.grant.may("read", table.name):
+            raise Refused
+        self._plans.append(CompiledPlan(request.plan, table))
+        return PlanNumber(len(self._plans) - 1)
+
+    def _forget_plans(self, _: ForgetPlans) -> None:
+        self._plans.clear()
+
+    def _executed(self, body: memoryview) -> bytes:
+        """The answer to an execution. An error on the way, which may depend on a row, is as long as the answer."""
+        execution = unpack_execution(body)
+        try:
+            return executed(self._execute(execution))
+        except Exception as error:
+            return refusal(error, executed_bytes(answer_bytes(self._plans[execution.plan], execution)))
+
+    def _execute(self, execution: Execution) -> bytes:
+        return execute(self._plans[execution.plan], execution, self._current.reader)
+
+    # --- loads -------------------------------------------------------------------------------------
+
+    def _begin_load(self, request: BeginLoad) -> LoadBegun:
+        load = begin_load(self._current, request)
+        if load is not None:
+            self._load = load
+        return LoadBegun(done=load is None)
+
+    @property
+    def _current_load(self) -> Load:
+        if self._load is None:
+            raise InvalidParameter("no load is under way", hint="begin one first")
+        return self._load
+
+    def _reserve(self, request: Reserve) -> None:
+        self._current_load.reserve(self._current.keys, request.capacity)
+
+    def _build(self, request: Build) -> Opened:
+        version = self._current
+        if version.has_batch(request.batch):
+            self._load = None
+            return self._take(version)
+        load = self._current_load
+        if load.batch != request.batch:
+            raise InvalidParameter("another batch is under way", hint="begin a load for this one")
+        access = charged(version, load.cost)
+        self._load = None
+        return self._take(commit_load(self._history, version, load, request.real_rows, access))
+
+    def _abandon(self, _: Abandon) -> None:
+        if self._load is not None:  # another session's load is none of this one's business
+            self._load = None
+            self._history.storage.drop_scratch()
+
+
+_HANDLERS: dict[type[Request[Any]], Callable[[Any, Any], Any]] = {
+    Abandon: EnclaveSession._abandon,
+    AddGrant: EnclaveSession._add_grant,
+    BeginLoad: EnclaveSession._begin_load,
+    Build: EnclaveSession._build,
+    CheckChain: EnclaveSession._check_chain,
+    CheckPages: EnclaveSession._check_pages,
+    Create: EnclaveSession._create,
+    DropTable: EnclaveSession._drop_table,
+    ForgetPlans: EnclaveSession._forget_plans,
+    ListGrants: EnclaveSession._list_grants,
+    Open: EnclaveSession._open,
+    Prepare: EnclaveSession._prepare,
+    Reseal: EnclaveSession._reseal,
+    Reserve: EnclaveSession._reserve,
+    RevokeGrant: EnclaveSession._revoke_grant,
+}
+
+
+class _Line:
+    """SECRET: a session and its channel, which the holder of `turn` may use."""
+
+    __slots__ = ("channel", "session", "turn")
+
+    def __init__(self, channel: Channel, session: EnclaveSession) -> None:
+        self.channel, self.session = channel, session
         self.turn = threading.Lock()
 
 
 class TrustedEnclave:
-    """What the provider runs and cannot look into. Several of one process may share a key pair and a vault."""
+    """What the provider runs and cannot look into. Several of one process may share a key pair and a vault.
 
-    work: ClassVar[type[Work]] = Work
+    Several threads may bring requests: those of one session take turns.
+    """
+
+    session_type: ClassVar[type[EnclaveSession]] = EnclaveSession
 
     def __init__(
         self, storage: Storage, private_key: X25519PrivateKey | None = None, vault: Vault | None = None
@@ -41,7 +271,7 @@ class TrustedEnclave:
         self._storage = storage
         self._private_key = X25519PrivateKey.generate() if private_key is None else private_key
         self._vault = Vault() if vault is None else vault
-        self._sessions: dict[int, _Session] = {}
+        self._lines: dict[int, _Line] = {}
         self._last_session = 0
         self._turn = threading.Lock()
 
@@ -51,35 +281,35 @@ class TrustedEnclave:
         return self._private_key.public_key().public_bytes_raw()
 
     def greet(self, sealed: bytes) -> tuple[int, bytes]:
-        """Open a session for whoever has signed the greeting; what that one may do, the version it opens will tell."""
+        """Open a session for the signer of the greeting; what it may do, the version that it opens will tell."""
         greeting = open_greeting(self._private_key, sealed)
         salt = os.urandom(SALT_BYTES)
         channel = Channel.derived(greeting.request_key, greeting.answer_key, salt)
-        session = _Session(channel, self.work(self._storage, self._vault, greeting))
+        line = _Line(channel, self.session_type(self._storage, self._vault, greeting))
         with self._turn:
             self._last_session += 1
             number = self._last_session
-            self._sessions[number] = session
+            self._lines[number] = line
         return number, salt + channel.seal_answer(padded(done(b"{}")))
 
     def request(self, session: int, sealed: bytes | memoryview) -> bytes:
         """Answer one request."""
-        known = self._sessions.get(session)
-        if known is None:
+        line = self._lines.get(session)
+        if line is None:
             raise InvalidParameter("there is no such session", hint="open the database again")
-        with known.turn:
-            request = memoryview(known.channel.open_request(sealed))
+        with line.turn:
+            request = memoryview(line.channel.open_request(sealed))
             try:
-                answer = known.work.answer(request)
+                answer = line.session.answer(request)
             except Exception as error:
                 answer = refusal(error)
-            return known.channel.seal_answer(answer)
+            return line.channel.seal_answer(answer)
 
     def may_write(self, session: int) -> bool:
-        """Whether a session may hold the database for writing: strangers must not keep others from it."""
-        known = self._sessions.get(session)
-        return known is not None and known.work.may_write
+        """Whether a session may hold the database for writing: nobody without rights may keep others from it."""
+        line = self._lines.get(session)
+        return line is not None and line.session.may_write
 
     def leave(self, session: int) -> None:
         """Forget a session and its keys."""
-        self._sessions.pop(session, None)
+        self._lines.pop(session, None)

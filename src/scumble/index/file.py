@@ -6,6 +6,7 @@ the database seals the file.
 
 import struct
 from fractions import Fraction
+from functools import lru_cache
 from hashlib import sha256
 from typing import get_args
 
@@ -18,7 +19,9 @@ from scumble.index.segments import Segments, quantum
 from scumble.privacy.amounts import from_ratio, ratio
 from scumble.types import Domain, parse_domain
 
-__all__ = ["decode", "encode", "fixed_bytes", "most_segments", "pack", "packed_bytes", "unpack"]
+__all__ = ["decode", "decoded", "encode", "fixed_bytes", "most_segments", "pack", "packed_bytes", "unpack"]
+
+KEPT_MODELS = 1 << 14
 
 
 def packed_bytes(count: int, greatest: int) -> int:
@@ -120,6 +123,12 @@ def decode(data: bytes) -> IndexModel:
         return _parse(body[len(MAGIC) :])
     except (struct.error, ValueError, IndexError, DomainError, InvalidParameter) as error:
         raise Corrupt("this index file's parts do not fit together", hint="restore it from a copy") from error
+
+
+@lru_cache(KEPT_MODELS)
+def decoded(data: bytes) -> IndexModel:
+    """The same, decoded once for the same bytes: for a run's index, which a planner needs with every query."""
+    return decode(data)
 
 
 def _parse(body: bytes) -> IndexModel:

@@ -26,6 +26,7 @@ from scumble.privacy.amounts import Exact, exact
 from scumble.wire.catalog import Table
 from scumble.wire.channel import succession
 from scumble.wire.grants import Grant, Right, parse_public_key, public_text
+from scumble.wire.requests import AddGrant, CheckChain, CheckPages, DropTable, ListGrants, Reseal, RevokeGrant
 from scumble.wire.storage import Service
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ class Database:
         """Drop a table and delete its pages. What its indexes have cost stays spent. Only the owner can."""
         self._at.needs_owner()
         with self._turn, self._at.writing():
-            self._at.take(self._at.session.task("drop", table=table))
+            self._at.take(self._at.session.ask(DropTable(table)))
             self._at.service.drop_unreferenced()
 
     @property
@@ -261,24 +262,26 @@ class Database:
                 "a right to load needs an allotment of epsilon, and nothing else does", hint="--load --epsilon 0.5"
             )
         with self._turn, self._at.writing():
-            self._at.session.task("grant", grant=wanted.to_json(), rehearsed=True)
+            self._at.session.ask(AddGrant(wanted, rehearsed=True))
             if wanted.epsilon:
                 self.ledger.spend(wanted.epsilon, f"granted to {name}", delta=wanted.delta).draw()
-            self._at.take(self._at.session.task("grant", grant=wanted.to_json(), rehearsed=False))
+            opened = self._at.session.ask(AddGrant(wanted, rehearsed=False))
+            assert opened is not None  # noqa: S101  only a rehearsal answers nothing
+            self._at.take(opened)
         return wanted
 
     def revoke(self, name: str) -> None:
         """Revoke an analyst's grant: at once in this enclave, in others when the database is next opened there."""
         self._at.needs_owner()
         with self._turn, self._at.writing():
-            self._at.take(self._at.session.task("revoke", name=name))
+            self._at.take(self._at.session.ask(RevokeGrant(name)))
 
     def grants(self) -> tuple[Grant, ...]:
         """Every grant, and how much of its allotment is used. Only the owner can see them."""
         self._at.needs_owner()
         with self._turn:
             self._at.refresh()
-            return tuple(map(Grant.from_json, self._at.session.task("grants")["grants"]))
+            return self._at.session.ask(ListGrants()).grants
 
     @property
     def granted(self) -> Grant | None:
@@ -297,14 +300,14 @@ class Database:
         with self._turn:
             self._at.open_newest()
             if self._at.grant is None:
-                self._at.session.task("chain")
+                self._at.session.ask(CheckChain())
             runs = [(table, run) for table in self._at.catalog.tables for run in table.runs]
             total, done = sum(run.pages * len(table.schema) for table, run in runs), 0
             for table, run in runs:
                 for column in range(len(table.schema)):
                     for first in range(0, run.pages, CHECKED_PAGES):
                         count = min(CHECKED_PAGES, run.pages - first)
-                        self._at.session.task("check", run=run.id, column=column, first_page=first, pages=count)
+                        self._at.session.ask(CheckPages(run.id, column, first, count))
                         done += count
                         progress("checking", done, total)
             return total
@@ -325,11 +328,12 @@ class Database:
             new = OwnerKey(old.database, secrets.token_bytes(len(old.root)))
             self._at.put_key(OwnerKey(old.database, old.root, new.root), protection)
             owner = new.signing_key().public_key().public_bytes_raw()
-            opened = self._at.session.task(
-                "reseal",
-                data_key=new.data_key().hex(),
-                owner=owner.hex(),
-                succession=succession(old.database, old.signing_key(), owner).hex(),
+            opened = self._at.session.ask(
+                Reseal(
+                    data_key=new.data_key(),
+                    owner=owner,
+                    succession=succession(old.database, old.signing_key(), owner),
+                )
             )
             self._at.key = OwnerKey(old.database, new.root, old.root)  # the anchor is still under the old root
             self._at.take(opened)

@@ -36,7 +36,7 @@ from scumble.types import Schema
 from scumble.types.arrow import schema_of
 from scumble.types.declared import declaration
 from scumble.wire.catalog import Catalog, Table
-from scumble.wire.requests import IndexOrder, RowLayout
+from scumble.wire.requests import Abandon, BeginLoad, Build, IndexOrder, Opened, Reserve, RowLayout
 
 __all__ = ["LoadOptions", "LoadReport", "Progress", "can_reopen", "load"]
 
@@ -100,7 +100,7 @@ def load(
     progress: Progress,
     batch: str,
     confirm: Confirm,
-) -> tuple[LoadReport, dict[str, Any] | None]:
+) -> tuple[LoadReport, Opened | None]:
     """Load a source into a table of the current version, held for writing; what was done, and the new version.
 
     `batch` names the rows: if the table has them already, nothing is sent or paid, and there is no new version. If the
@@ -114,33 +114,36 @@ def load(
         return _report(table, sum(map(len, rows)), there.capacity, orders, spends), None
     with _paid(ledger, spends) as budgets:
         capacity_cost = budgets[-1] if options.capacity is None else None
-        session.task(
-            "load",
-            batch=batch,
-            capacity_cost=[str(capacity_cost.epsilon), str(capacity_cost.delta)] if capacity_cost else ["0", "0"],
-            table=table.name,
-            table_id=table.id,
-            schema=table.schema.to_json(),
-            orders=[order.to_json() for order in orders],
-            page_rows=options.page_rows,
-            memory_bytes=options.memory_bytes,
+        session.ask(
+            BeginLoad(
+                batch=batch,
+                capacity_cost=(capacity_cost.epsilon, capacity_cost.delta)
+                if capacity_cost
+                else (Fraction(0), Fraction(0)),
+                table=table.name,
+                table_id=table.id,
+                schema=table.schema,
+                orders=tuple(orders),
+                page_rows=options.page_rows,
+                memory_bytes=options.memory_bytes,
+            )
         )
         try:
             sender = _Sender(session, table.schema, orders, progress, rows.rows)
             sender.send_all(rows, options.capacity)
             sent, capacity = sender.rows, _fix_capacity(sender.rows, capacity_cost, options)
             sender.fill(capacity)
-            session.task("reserve", capacity=capacity)
+            session.ask(Reserve(capacity))
         except BaseException:
             with suppress(ScumbleError):
-                session.task("abandon")
+                session.ask(Abandon())
             raise
         for budget in budgets[: len(orders)]:
             budget.draw()
         progress("building", sent, sent)
-        opened: dict[str, Any] | None = None
+        opened: Opened | None = None
         try:
-            opened = session.task("build", real_rows=sent, batch=batch)
+            opened = session.ask(Build(sent, batch))
         except (Unavailable, Tampered):  # the answer was lost, or altered on its way
             confirm()
     return _report(table, sent, capacity, orders, spends), opened

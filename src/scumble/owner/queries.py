@@ -22,7 +22,7 @@ from scumble.sql import GROUPS, AggregateQuery, Bound, Fetch, RowQuery, Statemen
 from scumble.types.arrow import arrow_schema
 from scumble.wire.catalog import Table
 from scumble.wire.plan import Plan
-from scumble.wire.requests import Scan
+from scumble.wire.requests import ForgetPlans, Scan
 
 __all__ = ["Description", "LocalSQL", "Runner"]
 
@@ -203,7 +203,7 @@ class Runner:
         number = self._plans.get(plan)
         if number is None:
             if len(self._plans) >= KEPT:
-                self._session.task("forget")
+                self._session.ask(ForgetPlans())
                 self._plans.clear()
                 self._numbers.clear()
             number = self._plans[plan] = self._session.prepare(plan)

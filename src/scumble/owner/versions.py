@@ -4,12 +4,11 @@ A version that the service shows is accepted only if it follows from what was se
 key remembers. A lost session is opened again, and a changed key is read again.
 """
 
-import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -17,17 +16,31 @@ from numpy.typing import NDArray
 
 from scumble.durable import clear_drafts
 from scumble.errors import BadQuery, Refused, Stale, Tampered, Unavailable
+from scumble.index.file import decoded
 from scumble.owner import key_file
 from scumble.owner.anchor import Anchor
 from scumble.owner.keys import Key, OwnerKey, open_key
 from scumble.wire.catalog import Catalog
-from scumble.wire.channel import SALT_BYTES, Channel, Greeting, padded, seal_greeting, settle
+from scumble.wire.channel import SALT_BYTES, Channel, Greeting, opened_answer, seal_greeting
 from scumble.wire.grants import Grant, parse_public_key
 from scumble.wire.plan import Plan
-from scumble.wire.requests import JSON, ROWS, Scan, pack_execution
+from scumble.wire.requests import (
+    ROWS,
+    Create,
+    Open,
+    Opened,
+    Prepare,
+    Request,
+    Scan,
+    pack_execution,
+    pack_request,
+    unpack_answer,
+)
 from scumble.wire.storage import Enclave, Service
 
 __all__ = ["Session", "Versions", "begin"]
+
+T = TypeVar("T")
 
 
 class Session:
@@ -44,52 +57,48 @@ class Session:
         greeting = Greeting(database, request_key, answer_key, data_key, signer)
         self._number, answer = service.greet(seal_greeting(service.public_key, greeting, signing_key))
         self._channel = Channel.derived(request_key, answer_key, answer[:SALT_BYTES])
-        settle(self._channel.open_answer(answer[SALT_BYTES:]))
+        opened_answer(self._channel.open_answer(answer[SALT_BYTES:]))
 
-    def task(self, name: str, /, **fields: Any) -> dict[str, Any]:
-        """Ask for something other than an execution. Requests are padded: their length hardly tells what is in them."""
-        answer = self._ask(padded(JSON + json.dumps({"task": name, **fields}).encode()))
-        result: dict[str, Any] = json.loads(bytes(answer))
-        return result
+    def ask(self, request: Request[T]) -> T:
+        """Make a request, and wait for its answer."""
+        return unpack_answer(request, self._exchange(pack_request(request)))
 
     def prepare(self, plan: Plan) -> int:
         """Have a plan kept; its number."""
-        return int(self.task("prepare", plan=plan.to_json())["plan"])
+        return self.ask(Prepare(plan)).plan
 
     def execute(self, plan: int, scans: Sequence[Scan], bounds: NDArray[np.int64]) -> memoryview:
         """Execute a plan; the answer as the plan's output lays it out."""
-        return self._ask(pack_execution(plan, scans, bounds))
+        return self._exchange(pack_execution(plan, scans, bounds))
 
     def send_rows(self, rows: NDArray[np.int64]) -> None:
         """Send rows of a load."""
-        self._ask(ROWS + rows.tobytes())
+        self._exchange(ROWS + rows.tobytes())
 
     def close(self) -> None:
         """End the session."""
         with suppress(Unavailable):  # then it has ended
             self._service.leave(self._number)
 
-    def _ask(self, request: bytes) -> memoryview:
+    def _exchange(self, request: bytes) -> memoryview:
         with self._turn:
             self.broken = True  # until there is an answer: after an interruption the two ends may count differently
             sealed = self._channel.seal_request(request)
             answer = self._channel.open_answer(self._service.request(self._number, sealed))
             self.broken = False
-        return settle(answer)
+        return opened_answer(answer)
 
 
 TRIES = 5  # of a statement whose table keeps changing
-
-T = TypeVar("T")
 
 
 def begin(service: Service, key: OwnerKey, key_path: Path) -> None:
     """Make the first, empty version of a database."""
     session = Session(service, key.database, key.signing_key(), key.data_key())
     with service.writer():
-        opened = session.task("create")
+        opened = session.ask(Create())
     session.close()
-    _anchor_of(opened).save(key.anchor_path(key_path), key.anchor_key())
+    Anchor(opened.version, opened.hash).save(key.anchor_path(key_path), key.anchor_key())
 
 
 class Versions:
@@ -204,7 +213,7 @@ class Versions:
             session = Session(self.service, key.database, key.signing_key(), key.data_key())
             stamp = self.service.stamp()
             try:
-                opened = session.task("open", **self._opening(accept_restored=accept_restored))
+                opened = session.ask(self._opening(accept_restored=accept_restored))
             except (Tampered, Refused) as error:
                 failures.append(error)
                 session.close()
@@ -215,13 +224,11 @@ class Versions:
             return
         raise next((error for error in failures if isinstance(error, Tampered)), failures[0])
 
-    def _opening(self, *, accept_restored: bool = False) -> dict[str, Any]:
-        """The terms on which the newest version is accepted."""
-        return {
-            "anchor": None if accept_restored else self._remembered(),
-            "restored": accept_restored,
-            "owner": self._expected_owner or self.key.known_owner(self.key_path),
-        }
+    def _opening(self, *, accept_restored: bool = False) -> Open:
+        """The request for the newest version, with the terms on which it is accepted."""
+        owner = self._expected_owner or self.key.known_owner(self.key_path)
+        anchor = None if accept_restored else self._remembered()
+        return Open(anchor, owner=None if owner is None else bytes.fromhex(owner), restored=accept_restored)
 
     @property
     def _anchor_path(self) -> Path:
@@ -245,7 +252,7 @@ class Versions:
         """Ask the enclave for the newest version, whatever the service says."""
         stamp = self.service.stamp()
         try:
-            opened = self.session.task("open", **self._opening())
+            opened = self.session.ask(self._opening())
         except (Tampered, Refused) as error:
             self._open_with_changed_key(error)
             return
@@ -263,18 +270,14 @@ class Versions:
             raise error
         self.open_session()
 
-    def take(self, opened: dict[str, Any], *, anew: bool = False) -> None:
+    def take(self, opened: Opened, *, anew: bool = False) -> None:
         """Go on with a version and remember it; with `anew`, even if a later one was seen before."""
-        anchor = _anchor_of(opened)
-        self.catalog, self.owner = Catalog.from_json(opened["catalog"]), opened["owner"]
-        self.grant = None if opened["grant"] is None else Grant.from_json(opened["grant"])
+        for run in (run for table in opened.catalog.tables for run in table.runs if run.index is not None):
+            decoded(run.index)  # a corrupt index is refused now, not when a query needs it
+        self.catalog, self.owner, self.grant = opened.catalog, opened.owner.hex(), opened.grant
         self.key.remember_owner(self.key_path, self.owner)
         self._expected_owner = None
         self._changed()
         remembered = None if anew else self._remembered()
-        if remembered is None or anchor.version > remembered[0]:  # another process may have seen a later one
-            anchor.save(self._anchor_path, self.key.anchor_key())
-
-
-def _anchor_of(opened: Mapping[str, Any]) -> Anchor:
-    return Anchor(opened["version"], opened["hash"])
+        if remembered is None or opened.version > remembered[0]:  # another process may have seen a later one
+            Anchor(opened.version, opened.hash).save(self._anchor_path, self.key.anchor_key())

@@ -13,21 +13,22 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from scumble.errors import InvalidParameter, ScumbleError, Unavailable
-from scumble.wire.channel import settle
+from scumble.wire.channel import opened_answer
+from scumble.wire.jobs import Attest, Challenge, Job, Share, Take, unpack_answer
+from scumble.wire.messages import to_list
 from scumble.wire.pipe import ANSWER, CALL, FAILURE, JOB, Bytes, Frame, Pipe
 
 __all__ = ["LANES", "EnclaveProcess", "Fleet", "Serve"]
 
 
 LANES = 4
-CONTROL = frozenset(["attest", "challenge", "share", "take", "leave", "may_write"])
-"""Jobs that are short, and must not wait for a load to end: they have a pipe to themselves."""
-
 WAIT_SECONDS = 60.0
 ID_BYTES = 8
+
+F = TypeVar("F")
 
 Serve = Callable[[Pipe, Frame], None]
 """Serves one call for storage."""
@@ -72,15 +73,15 @@ class EnclaveProcess:
         """Whether it has not ended, and will not at once."""
         return not self._killed and self._process.poll() is None
 
-    def job(self, header: list[Any], body: Bytes = b"", serve: Serve | None = None) -> tuple[list[Any], Bytes]:
-        """Have a job done; its answer's header without the count of changes, and its body."""
-        lanes = self._control if header[0] in CONTROL else self._free
+    def job(self, job: Job[F], body: Bytes = b"", serve: Serve | None = None) -> tuple[F, Bytes]:
+        """Have a job done; what its answer states, and the answer's body."""
+        lanes = self._control if job.short else self._free
         try:
             pipe = lanes.get(timeout=WAIT_SECONDS)
         except queue.Empty:
             raise Unavailable("the enclave is busy", hint="try again later, or start more with --enclaves") from None
         try:
-            pipe.send(JOB, header, body)
+            pipe.send(JOB, to_list(job), body)
             while (frame := pipe.receive()).kind == CALL and serve is not None:
                 serve(pipe, frame)
         except BaseException:
@@ -90,12 +91,14 @@ class EnclaveProcess:
             raise
         lanes.put(pipe)
         if frame.kind == FAILURE:
-            settle(bytes(frame.body))
-        if frame.kind != ANSWER or not frame.header:
+            opened_answer(bytes(frame.body))
+        try:
+            fact, changes = unpack_answer(job, frame.header if frame.kind == ANSWER else [])
+        except Unavailable:
             self.kill()
-            raise Unavailable("the enclave process does not keep to the protocol", hint="try again")
-        self.changes = max(self.changes, frame.header[-1])
-        return frame.header[:-1], frame.body
+            raise
+        self.changes = max(self.changes, changes)
+        return fact, frame.body
 
     def wait(self) -> None:
         """Wait until it ends. A job under way fails by its pipe."""
@@ -205,19 +208,19 @@ class Fleet:
     def _hand_over(self, giver: EnclaveProcess, taker: EnclaveProcess) -> None:
         """Have two processes prove themselves to each other, and carry what one has for the other."""
         changes = giver.changes
-        givers, takers = (bytes(process.job(["challenge"])[1]) for process in (giver, taker))
+        givers, takers = (bytes(process.job(Challenge())[1]) for process in (giver, taker))
         by_giver, by_taker = (
-            bytes(process.job(["attest"], nonce)[1]) for process, nonce in ((giver, takers), (taker, givers))
+            bytes(process.job(Attest(), nonce)[1]) for process, nonce in ((giver, takers), (taker, givers))
         )
-        sealed = bytes(giver.job(["share"], givers + takers + by_taker)[1])
-        taker.job(["take"], takers + givers + len(by_giver).to_bytes(4, "little") + by_giver + sealed)
+        sealed = bytes(giver.job(Share(), givers + takers + by_taker)[1])
+        taker.job(Take(), takers + givers + len(by_giver).to_bytes(4, "little") + by_giver + sealed)
         self._shared[giver.id, taker.id] = changes
         self._on_event("shared", taker)
 
     def _start(self) -> None:
         member = EnclaveProcess(self._attestation, endorsements=self._endorsements)
         try:
-            member.job(["attest"], bytes(NONCE_BYTES))
+            member.job(Attest(), bytes(NONCE_BYTES))
         except ScumbleError:
             member.close()
             raise

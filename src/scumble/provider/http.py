@@ -46,6 +46,7 @@ from scumble.provider.limits import (
 )
 from scumble.provider.observe import Log, Metrics
 from scumble.provider.openapi import description
+from scumble.wire.jobs import Attest
 from scumble.wire.protocol import DATABASE, ENCLAVE, OLDEST, PROTOCOL, SESSION, STAMP, VERSION
 
 __all__ = ["Front", "application"]
@@ -97,7 +98,7 @@ class Front:
         if len(nonce) != NONCE_BYTES:
             raise InvalidParameter(f"a nonce has {NONCE_BYTES} bytes", hint="draw a new one for every connection")
         process = await self._in_thread(self.fleet.pick)  # it waits if none is running, and others must not
-        _, evidence = await self._in_thread(process.job, ["attest"], nonce)
+        _, evidence = await self._in_thread(process.job, Attest(), nonce)
         return _opaque(evidence, {ENCLAVE: process.id})
 
     # --- databases and sessions --------------------------------------------------------------------

@@ -9,11 +9,30 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from io import BytesIO
 
 from scumble.errors import Busy, InvalidParameter, Unavailable
 from scumble.provider.fleet import ID_BYTES, EnclaveProcess, Fleet, Serve
 from scumble.provider.leases import Leases
+from scumble.wire.jobs import (
+    Call,
+    Commit,
+    CreateRun,
+    DropScratch,
+    FinishRun,
+    Greet,
+    Head,
+    Leave,
+    MayWrite,
+    ReadManifest,
+    ReadPages,
+    ReadScratch,
+    ReadTags,
+    Relay,
+    WritePages,
+    WriteScratch,
+)
+from scumble.wire.messages import from_list
 from scumble.wire.pipe import RESULT, Bytes, Frame, Pipe
 from scumble.wire.storage import Storage
 
@@ -22,59 +41,51 @@ __all__ = ["Routing", "serve_call"]
 
 MOST_READ_BYTES = 1 << 32
 
-Served = tuple[Bytes, int]
-"""What goes back, and how many pages that is."""
 
-
-def serve_call(pipe: Pipe, call: Frame, storage: Storage, *, writing: bool) -> tuple[int, int]:
+def serve_call(pipe: Pipe, frame: Frame, storage: Storage, *, writing: bool) -> tuple[int, int]:
     """Serve one call; how many pages and bytes of pages it read."""
     try:
-        name, *arguments = call.header
-        if name in _WRITES and not writing:
+        call = from_list(Call.kinds, frame.header)
+        if call.writes and not writing:
             raise Busy("the database is not held for writing", hint="another load may have taken its place: try again")
-        result, pages = _CALLS[name](storage, call.body, *arguments)
+        result = _served(storage, call, frame.body)
     except Exception as error:
         pipe.send_failure(error)
         return 0, 0
     pipe.send(RESULT, [], result)
-    return pages, len(result) if pages else 0
+    return (call.pages, len(result)) if isinstance(call, ReadPages) else (0, 0)
 
 
-def _read(storage: Storage, _: Bytes, run: str, column: int, first_page: int, pages: int, size: int) -> Served:
-    if not 0 <= size <= MOST_READ_BYTES:
-        raise InvalidParameter("too much is read at once", hint="read fewer pages")
-    into = bytearray(size)
-    storage.read(run, column, first_page, pages, memoryview(into))
-    return into, pages
-
-
-def _finish(storage: Storage, body: Bytes, run: str, sizes: list[int]) -> Served:
-    tags, at, content = [], 0, bytes(body)
-    for size in sizes:
-        tags.append(content[at : at + size])
-        at += size
-    storage.finish_run(run, tags)
-    return b"", 0
-
-
-def _nothing(_: None) -> Served:
-    return b"", 0
-
-
-_CALLS: dict[str, Callable[..., Served]] = {
-    "head": lambda storage, _: (storage.head(), 0),
-    "manifest": lambda storage, _, version: (storage.manifest(version), 0),
-    "tags": lambda storage, _, run, column: (storage.tags(run, column), 0),
-    "read": _read,
-    "create_run": lambda storage, _, run, shape: _nothing(storage.create_run(run, [tuple(c) for c in shape])),
-    "write": lambda storage, body, run, column, page: _nothing(storage.write(run, column, page, memoryview(body))),
-    "finish_run": _finish,
-    "commit": lambda storage, body, version: _nothing(storage.commit(version, bytes(body))),
-    "write_scratch": lambda storage, body, name: _nothing(storage.write_scratch(name, memoryview(body))),
-    "read_scratch": lambda storage, _, name: (storage.read_scratch(name), 0),
-    "drop_scratch": lambda storage, _: _nothing(storage.drop_scratch()),
-}
-_WRITES: frozenset[Any] = frozenset(["create_run", "write", "finish_run", "commit", "write_scratch", "drop_scratch"])
+def _served(storage: Storage, call: Call, body: Bytes) -> Bytes:
+    match call:
+        case ReadPages(run, column, first_page, pages, size_bytes):
+            if not 0 <= size_bytes <= MOST_READ_BYTES:
+                raise InvalidParameter("too much is read at once", hint="read fewer pages")
+            into = bytearray(size_bytes)
+            storage.read(run, column, first_page, pages, memoryview(into))
+            return into
+        case ReadTags(run, column):
+            return storage.tags(run, column)
+        case Head():
+            return storage.head()
+        case ReadManifest(version):
+            return storage.manifest(version)
+        case ReadScratch(piece):
+            return storage.read_scratch(piece)
+        case CreateRun(run, shape):
+            storage.create_run(run, shape)
+        case WritePages(run, column, first_page):
+            storage.write(run, column, first_page, memoryview(body))
+        case FinishRun(run, tag_bytes):
+            content = BytesIO(body)
+            storage.finish_run(run, [content.read(size) for size in tag_bytes])
+        case Commit(version):
+            storage.commit(version, bytes(body))
+        case WriteScratch(piece):
+            storage.write_scratch(piece, memoryview(body))
+        case DropScratch():
+            storage.drop_scratch()
+    return b""
 
 
 SESSION_BITS = 62
@@ -109,7 +120,7 @@ class Routing:
         """Open a session in the process that the greeting names."""
         process = self._fleet.pick(sealed[:ID_BYTES].hex())
         self._drop_idle()
-        (number,), answer = process.job(["greet"], sealed[ID_BYTES:], self._serve(writing=False))
+        number, answer = process.job(Greet(), sealed[ID_BYTES:], self._serve(writing=False))
         session = secrets.randbits(SESSION_BITS) | 1 << SESSION_BITS
         with self._turn:
             process.sessions += 1
@@ -125,7 +136,7 @@ class Routing:
         place.seen = time.monotonic()
         known = place.process.changes
         with self._leases.at_work(session) as writing:
-            _, answer = place.process.job(["request", place.number], sealed, self._serve(writing=writing))
+            _, answer = place.process.job(Relay(place.number), sealed, self._serve(writing=writing))
         if place.process.changes != known:
             self._fleet.share()
         return bytes(answer)
@@ -135,19 +146,18 @@ class Routing:
         place = self._places.get(session)
         if place is None:
             raise Unavailable("the session is gone", hint="connect again")
-        (allowed,), _ = place.process.job(["may_write", place.number])
-        return bool(allowed)
+        return place.process.job(MayWrite(place.number))[0]
 
     def leave(self, session: int) -> None:
         """Forget a session."""
         self._leases.give_back(session)
         place = self._forget(session)
         if place is not None and place.process.alive:
-            place.process.job(["leave", place.number])
+            place.process.job(Leave(place.number))
 
     def _serve(self, *, writing: bool) -> Serve:
-        def serve(pipe: Pipe, call: Frame) -> None:
-            pages, size = serve_call(pipe, call, self._storage, writing=writing)
+        def serve(pipe: Pipe, frame: Frame) -> None:
+            pages, size = serve_call(pipe, frame, self._storage, writing=writing)
             if pages:
                 self._read(pages, size)
 

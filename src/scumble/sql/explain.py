@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
+from scumble.index.file import decoded
 from scumble.sql.aggregate import AggregateQuery
 from scumble.sql.plan import TableAccess
 from scumble.sql.statement import Bound
@@ -107,9 +108,9 @@ def explain(bound: Bound) -> Explanation:
 def _table(access: TableAccess, enclave: list[str], owner: list[str]) -> TableExplanation:
     paths = access.paths
     schema = paths.table.schema
-    models = [scan.run.index for scan in access.scans if scan.run.index is not None and scan.ranks]
+    models = [decoded(scan.run.index) for scan in access.scans if scan.run.index is not None and scan.ranks]
     overhead = sum(
-        2 * scan.run.index.slack_rows * len(scan.positions)
+        2 * decoded(scan.run.index).slack_rows * len(scan.positions)
         for scan in access.scans
         if scan.run.index is not None and scan.ranks
     )

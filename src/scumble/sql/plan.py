@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scumble.index.file import decoded
 from scumble.sql.constants import merged
 from scumble.types import Column, ColumnType
 from scumble.types.scalars import Interval, full_interval, rank_span
@@ -72,8 +73,8 @@ class TableAccess(NamedTuple):
 
 def _one_range(run: Run, first: int, last: int) -> tuple[int, int]:
     """The positions of one range of ranks."""
-    index, capacity = run.index, run.capacity
-    assert index is not None  # noqa: S101 - only indexed runs have ranks
+    assert run.index is not None  # noqa: S101 - only indexed runs have ranks
+    index, capacity = decoded(run.index), run.capacity
     stop = index.stop_at(last)
     stop = 0 if stop < 0 else min(stop, capacity)
     start = index.start_after(first - 1) if first else 0
@@ -238,8 +239,8 @@ class Path:
         return scans
 
     def _scan(self, run: Run, keys: Cover, predicate: int) -> RunScan:
-        index = run.index
-        assert index is not None  # noqa: S101 - the caller has looked
+        assert run.index is not None  # noqa: S101 - the caller has looked
+        index = decoded(run.index)
         domain, page_rows = index.domain, run.page_rows
         spans = [rank_span(domain, self.type, low, high) for low, high in keys.intervals]
         ranks = [(first, last) for first, last in spans if first <= last]
@@ -333,7 +334,7 @@ class Paths:
         low, high = words
         scans = []
         for run in path.runs:
-            first, last = rank_span(run.index.domain, path.type, (low,), (high,))  # type: ignore[union-attr]
+            first, last = rank_span(decoded(run.index).domain, path.type, (low,), (high,))
             if first <= last:
                 start, stop = _one_range(run, first, last)
                 if start < stop:

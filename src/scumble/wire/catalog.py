@@ -12,8 +12,6 @@ from functools import cached_property
 from typing import Any, Self
 
 from scumble.errors import NotFound, Tampered
-from scumble.index.file import decode, encode
-from scumble.index.model import IndexModel
 from scumble.types import Schema
 
 __all__ = ["Catalog", "Run", "Table"]
@@ -23,14 +21,14 @@ TAG_BYTES = 16
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """PUBLIC: an immutable sorted copy of one batch of rows."""
+    """PUBLIC: an immutable sorted copy of one batch of rows. Its index is a file's bytes here: planners decode it."""
 
     id: str
     batch: str
     attribute: str | None
     capacity: int
     page_rows: int
-    index: IndexModel | None
+    index: bytes | None
     tag_hashes: tuple[str, ...]
 
     @property
@@ -46,7 +44,7 @@ class Run:
             "attribute": self.attribute,
             "capacity": self.capacity,
             "page_rows": self.page_rows,
-            "index": None if self.index is None else base64.b64encode(encode(self.index)).decode(),
+            "index": None if self.index is None else base64.b64encode(self.index).decode(),
             "tag_hashes": list(self.tag_hashes),
         }
 
@@ -57,7 +55,7 @@ class Run:
         return cls(
             **{
                 **fields,
-                "index": None if index is None else decode(base64.b64decode(index)),
+                "index": None if index is None else base64.b64decode(index),
                 "tag_hashes": tuple(fields["tag_hashes"]),
             }
         )
@@ -96,7 +94,9 @@ class Table:
         )
 
     def _repr_html_(self) -> str:
-        domains = {run.attribute: run.index.domain.label for run in self.runs if run.index is not None}
+        from scumble.index.file import decoded  # only a notebook needs it
+
+        domains = {run.attribute: decoded(run.index).domain.label for run in self.runs if run.index is not None}
         rows = "".join(
             f"<tr><td>{html.escape(c.name)}</td><td>{html.escape(c.type.label)}{'' if c.nullable else ' not null'}</td>"
             f"<td>{html.escape(domains.get(c.name, ''))}</td></tr>"

@@ -1,7 +1,7 @@
-"""Sessions: how a client and the enclave seal what they say to each other. The provider carries it, and sees lengths.
+"""How a client and the enclave seal what they say to each other. The provider carries it, and sees lengths.
 
 The client seals a greeting to the enclave's public key with HPKE; in it are fresh keys for its requests and for the
-answers, and a signature which binds both to this enclave, the database and whoever signs. Request n is sealed under the
+answers, and a signature which binds both to this enclave, the database and the signer. Request n is sealed under the
 first with nonce n, its answer under the second with nonce n: what is dropped, repeated, reordered or taken from another
 session fails to open, and is Tampered. Lengths of answers and refusals depend on public facts only.
 """
@@ -41,10 +41,10 @@ __all__ = [
     "executed_bytes",
     "is_succession",
     "open_greeting",
+    "opened_answer",
     "padded",
     "refusal",
     "seal_greeting",
-    "settle",
     "succession",
 ]
 
@@ -139,7 +139,7 @@ def seal_greeting(public_key: bytes, greeting: Greeting, signing_key: Ed25519Pri
 
 
 def open_greeting(private_key: X25519PrivateKey, sealed: bytes) -> Greeting:
-    """The greeting, if whoever is named in it has signed it for this enclave; Tampered for anything else."""
+    """The greeting, if the signer that it names has signed it for this enclave; Tampered for anything else."""
     try:
         fields = json.loads(_SUITE.decrypt(sealed, private_key, _GREETING))
     except (InvalidTag, ValueError, RecursionError):
@@ -167,12 +167,12 @@ def open_greeting(private_key: X25519PrivateKey, sealed: bytes) -> Greeting:
 
 
 def succession(database: str, old: Ed25519PrivateKey, new: bytes) -> bytes:
-    """An owner's word that its database is that of another key from now on, its own after a rekey."""
+    """An owner's signed statement that its database belongs to another key from now on, its own after a rekey."""
     return old.sign(_parts(_SUCCESSION, database.encode(), old.public_key().public_bytes_raw(), new))
 
 
 def is_succession(database: str, old: bytes, new: bytes, signature: bytes) -> bool:
-    """Whether this is that word."""
+    """Whether this is that statement."""
     return _is_signed(old, signature, _parts(_SUCCESSION, database.encode(), old, new))
 
 
@@ -202,7 +202,7 @@ def _is_signed(signer: bytes, signature: bytes, signed: bytes) -> bool:
 
 
 def done(answer: bytes) -> bytes:
-    """An answer that is none of the refusals."""
+    """An answer that is no refusal."""
     return _DONE + answer
 
 
@@ -226,7 +226,7 @@ def executed_bytes(answer_bytes: int) -> int:
 def refusal(error: Exception, size_bytes: int | None = None) -> bytes:
     """An error as an answer, of just this size if one is given: what does not fit is cut.
 
-    Of an error that nobody foresaw, only the type is told: its text may hold a value.
+    Of an unforeseen error only the type is stated: its text may hold a value.
     """
     if not isinstance(error, ScumbleError):
         error = ScumbleError(f"the enclave failed: {type(error).__name__}", hint="please report it")
@@ -239,8 +239,8 @@ def refusal(error: Exception, size_bytes: int | None = None) -> bytes:
     return text.ljust(size_bytes)
 
 
-def settle(answer: bytes) -> memoryview:
-    """The answer itself; or raise the error that it stands for."""
+def opened_answer(answer: bytes) -> memoryview:
+    """What an answer holds; a refusal is raised as the error that it stands for."""
     if answer[0] == _DONE[0]:
         return memoryview(answer)[1:]
     if answer[0] == _SHORT[0]:

@@ -1,8 +1,8 @@
-"""The pipe between the provider's front and an enclave process: frames go in at one end, and come out at the other.
+"""The pipe between the provider's front and an enclave process carries frames; wire/jobs.py says what is in them.
 
 A frame has a kind, a small header of JSON, and a body of opaque bytes. The front sends a JOB; until it is done, the
 enclave may CALL for storage, and the front gives the RESULT; then comes the ANSWER. Either may be a FAILURE instead.
-One job at a time: an enclave process has several pipes. Whatever is in a frame, the provider sees.
+A pipe does one job at a time: an enclave process has several. The provider sees everything in a frame.
 """
 
 import json
@@ -11,7 +11,7 @@ import struct
 from typing import Any, NamedTuple
 
 from scumble.errors import Unavailable
-from scumble.wire.channel import refusal, settle
+from scumble.wire.channel import opened_answer, refusal
 
 __all__ = ["ANSWER", "CALL", "FAILURE", "JOB", "RESULT", "Frame", "Pipe"]
 
@@ -33,7 +33,7 @@ class Frame(NamedTuple):
 
 
 class Pipe:
-    """One end of it. Whoever finds that the other end is gone gets Unavailable."""
+    """One end of it. Unavailable if the other end is gone."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -53,7 +53,7 @@ class Pipe:
             raise _gone() from None
 
     def send_failure(self, error: Exception) -> None:
-        """Send an error in the place of an answer or a result; of one that nobody foresaw, only the type."""
+        """Send an error in the place of an answer or a result; of an unforeseen one, only the type."""
         self.send(FAILURE, [], refusal(error))
 
     def receive(self, into: memoryview | None = None) -> Frame:
@@ -65,22 +65,24 @@ class Pipe:
             header = json.loads(self._bytes(header_bytes))
         except ValueError:
             raise _gone() from None
+        if not isinstance(header, list):
+            raise _gone()
         if into is not None and kind != FAILURE and body_bytes == into.nbytes:
             self._fill(into)
             return Frame(kind, header, into)
         return Frame(kind, header, self._bytes(body_bytes))
 
-    def receive_settled(self, expected: bytes, into: memoryview | None = None) -> Frame:
+    def receive_kind(self, expected: bytes, into: memoryview | None = None) -> Frame:
         """The next frame, which has to be of this kind; if it is a failure, raise the error that it stands for."""
         frame = self.receive(into)
         if frame.kind == FAILURE:
-            settle(bytes(frame.body))
+            opened_answer(bytes(frame.body))
         if frame.kind != expected:
             raise _gone()
         return frame
 
     def close(self) -> None:
-        """Let go of it: the other end notices."""
+        """Close it: the other end notices."""
         self._end.close()
 
     def _bytes(self, count: int) -> bytearray:

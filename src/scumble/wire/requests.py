@@ -1,15 +1,17 @@
-"""Requests that are made often, as flat words: small to seal, quick to read.
+"""What a client asks of the enclave, and what the enclave answers. All of it travels sealed: the provider sees lengths.
 
-An execution names a plan, says which pages each scan is to read, and gives the plan's bounds; a load sends rows.
-Everything else is JSON. All of it travels sealed.
+Each request is a dataclass that names its answer's type and says who may ask. They travel as JSON, `{"task": ...}`; but
+executions of a plan and the rows of a load, which are sent often, as flat words: quick to read, and never turned into
+Python numbers where they are secret.
 """
 
+import json
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +19,197 @@ from numpy.typing import NDArray
 from scumble.errors import InvalidParameter
 from scumble.index.model import SlackName
 from scumble.types import Domain, Schema, parse_domain
+from scumble.wire.catalog import Catalog
+from scumble.wire.channel import padded
+from scumble.wire.grants import Grant
+from scumble.wire.messages import codec, register, to_fields
+from scumble.wire.plan import Plan
 
 __all__ = [
     "EXECUTE",
     "JSON",
     "ROWS",
+    "Abandon",
+    "AddGrant",
+    "BeginLoad",
+    "Build",
+    "CheckChain",
+    "CheckPages",
+    "Create",
+    "DropTable",
     "Execution",
+    "ForgetPlans",
+    "GrantList",
     "IndexOrder",
+    "ListGrants",
+    "LoadBegun",
+    "Open",
+    "Opened",
     "PageRange",
+    "PlanNumber",
+    "Prepare",
+    "Request",
+    "Reseal",
+    "Reserve",
+    "RevokeGrant",
     "RowLayout",
     "Scan",
+    "pack_answer",
     "pack_execution",
+    "pack_request",
+    "request_kind",
+    "unpack_answer",
     "unpack_execution",
 ]
+
+JSON, EXECUTE, ROWS = b"J", b"X", b"R"
+"""The first byte of a request: what follows."""
+
+A = TypeVar("A")
+
+register(Domain, lambda domain: domain.text, parse_domain)
+
+
+class Request(Generic[A]):
+    """Asks for an `A`, or with `Request[None]` for nothing but that something is done.
+
+    Only the owner may ask, unless `by_analyst`; and only with a version open, unless `needs_version` is False.
+    """
+
+    kinds: ClassVar[dict[str, "type[Request[Any]]"]] = {}
+    task: ClassVar[str]
+    by_analyst: ClassVar[bool]
+    needs_version: ClassVar[bool]
+    answer: ClassVar[Any]
+
+    def __init_subclass__(cls, *, task: str, by_analyst: bool = False, needs_version: bool = True) -> None:
+        cls.task, cls.by_analyst, cls.needs_version = task, by_analyst, needs_version
+        (cls.answer,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]
+        Request.kinds[task] = cls
+
+
+# --- answers -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The version that is open now: what its signer may see of the catalog, and the signer's grant, if it has one."""
+
+    catalog: Catalog
+    version: int
+    hash: str
+    owner: bytes
+    grant: Grant | None
+
+
+@dataclass(frozen=True)
+class PlanNumber:
+    """By which number executions name a plan."""
+
+    plan: int
+
+
+@dataclass(frozen=True)
+class LoadBegun:
+    """`done`: the batch is there already, and needs no rows."""
+
+    done: bool
+
+
+@dataclass(frozen=True)
+class GrantList:
+    """Every grant there is."""
+
+    grants: tuple[Grant, ...]
+
+
+# --- versions ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Create(Request[Opened], task="create", needs_version=False):
+    """Begin an empty database, owned by the signer of the greeting."""
+
+
+@dataclass(frozen=True)
+class Open(Request[Opened], task="open", by_analyst=True, needs_version=False):
+    """Take the newest version. It has to descend from the `anchor`, a version and its hash, that the client remembers.
+
+    An analyst may name the `owner` that it expects. An owner may say that an older version was `restored`.
+    """
+
+    anchor: tuple[int, str] | None
+    owner: bytes | None = None
+    restored: bool = False
+
+
+@dataclass(frozen=True)
+class CheckChain(Request[None], task="chain"):
+    """Walk back to the first version: Tampered if one is missing or is not what its successor says."""
+
+
+@dataclass(frozen=True)
+class CheckPages(Request[None], task="check", by_analyst=True):
+    """Open some pages and throw them away: Tampered if one is not what was stored."""
+
+    run: str
+    column: int
+    first_page: int
+    pages: int
+
+
+@dataclass(frozen=True)
+class DropTable(Request[Opened], task="drop"):
+    """Make a version without a table, and without rights to it."""
+
+    table: str
+
+
+@dataclass(frozen=True)
+class Reseal(Request[Opened], task="reseal"):
+    """Make a version sealed under a new data key, for an owner's new key, for which the old one has signed."""
+
+    data_key: bytes
+    owner: bytes
+    succession: bytes
+
+
+@dataclass(frozen=True)
+class AddGrant(Request[Opened | None], task="grant"):
+    """Make a version with one more grant; or, `rehearsed`, only refuse what that would refuse, and answer nothing."""
+
+    grant: Grant
+    rehearsed: bool
+
+
+@dataclass(frozen=True)
+class RevokeGrant(Request[Opened], task="revoke"):
+    """Make a version without a grant."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class ListGrants(Request[GrantList], task="grants"):
+    """Show every grant."""
+
+
+# --- queries -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Prepare(Request[PlanNumber], task="prepare", by_analyst=True):
+    """Keep a plan for executions; its table stays as it is in the version that is open now."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class ForgetPlans(Request[None], task="forget", by_analyst=True):
+    """Forget all plans: their numbers begin at 0 again."""
+
+
+# --- loads -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -45,24 +225,75 @@ class IndexOrder:
     max_bytes: int | None
     slack: SlackName
 
-    def to_json(self) -> dict[str, Any]:
-        """The order as JSON; amounts are exact."""
-        return {
-            "attribute": self.attribute,
-            "domain": self.domain.text,
-            "epsilon": str(self.epsilon),
-            "delta": str(self.delta),
-            "beta": str(self.beta),
-            "rows_per_user": self.rows_per_user,
-            "max_bytes": self.max_bytes,
-            "slack": self.slack,
-        }
 
-    @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Self:
-        """The inverse."""
-        amounts = {name: Fraction(fields[name]) for name in ("epsilon", "delta", "beta")}
-        return cls(**{**fields, **amounts, "domain": parse_domain(fields["domain"])})
+@dataclass(frozen=True)
+class BeginLoad(Request[LoadBegun], task="load", by_analyst=True):
+    """Expect rows for a table, a new one or one that is there with the same columns and indexes.
+
+    `batch` is the client's name for the rows: what has been loaded under it is not loaded again. `capacity_cost` is the
+    epsilon and delta that were paid for the capacity.
+    """
+
+    batch: str
+    capacity_cost: tuple[Fraction, Fraction]
+    table: str
+    table_id: str
+    schema: Schema
+    orders: tuple[IndexOrder, ...]
+    page_rows: int
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class Reserve(Request[None], task="reserve", by_analyst=True):
+    """Make room for the runs of the rows that were sent: as many as `capacity`, dummies included."""
+
+    capacity: int
+
+
+@dataclass(frozen=True)
+class Build(Request[Opened], task="build", by_analyst=True):
+    """Make the runs, and a version that has them; if the one that is open has the batch already, that is it."""
+
+    real_rows: int
+    batch: str
+
+
+@dataclass(frozen=True)
+class Abandon(Request[None], task="abandon", by_analyst=True):
+    """Forget the rows that this session has sent."""
+
+
+# --- packing -----------------------------------------------------------------------------------------
+
+
+def pack_request(request: Request[Any]) -> bytes:
+    """A request as bytes, padded: its length hardly tells what is in it."""
+    return padded(JSON + json.dumps({"task": request.task, **to_fields(request)}).encode())
+
+
+def request_kind(body: memoryview) -> tuple[type[Request[Any]] | None, dict[str, Any]]:
+    """A request's class, or None if there is none of its name, and its fields, to be checked with `from_fields`."""
+    try:
+        fields = json.loads(bytes(body))
+        return Request.kinds.get(fields.pop("task")), fields
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise InvalidParameter("a request is an object that names its task", hint="upgrade Scumble") from None
+
+
+def pack_answer(answer: object) -> bytes:
+    """An answer as JSON: `{}` if it is None."""
+    return json.dumps({} if answer is None else to_fields(answer)).encode()
+
+
+def unpack_answer(request: Request[A], answer: memoryview) -> A:
+    """The inverse."""
+    fields = json.loads(bytes(answer))
+    found: A = codec(request.answer).unpack(fields or None)
+    return found
+
+
+# --- flat forms -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -101,9 +332,6 @@ class RowLayout:
         """The key words of a dummy row."""
         return tuple(size + 1 for size in self.index_sizes)
 
-
-JSON, EXECUTE, ROWS = b"J", b"X", b"R"
-"""The first byte of a request: what follows."""
 
 PageRange = tuple[int, int]
 """The first page, and how many."""

@@ -10,18 +10,18 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
 from scumble.enclave.pages import DataKeys, RunReader
-from scumble.enclave.sessions import TrustedEnclave
-from scumble.enclave.work import Work
+from scumble.enclave.sessions import EnclaveSession, TrustedEnclave
+from scumble.enclave.versions import OpenVersion
 from scumble.wire.catalog import TAG_BYTES, Run, Table
 from scumble.wire.channel import done
 from scumble.wire.plan import RowColumns
-from scumble.wire.requests import unpack_execution
+from scumble.wire.requests import Opened, unpack_execution
 from scumble.wire.storage import Storage
 
 __all__ = ["UnsafeUncheckedEnclave", "UnsafeUnpaddedEnclave"]
 
 
-class _UnpaddedWork(Work):
+class _UnpaddedSession(EnclaveSession):
     def _executed(self, body: memoryview) -> bytes:
         execution = unpack_execution(body)
         answer, prepared = self._execute(execution), self._plans[execution.plan]
@@ -36,7 +36,7 @@ class _UnpaddedWork(Work):
 class UnsafeUnpaddedEnclave(TrustedEnclave):
     """LEAKS: an answer of rows is only as long as the rows that match. The owner cannot read it; the provider can."""
 
-    work = _UnpaddedWork
+    session_type = _UnpaddedSession
 
 
 class _UncheckedReader(RunReader):
@@ -61,15 +61,15 @@ class _UncheckedReader(RunReader):
         return np.frombuffer(plain, np.uint8).copy()
 
 
-class _UncheckedWork(Work):
-    def _reader(self, run: str) -> tuple[RunReader, int]:
-        if run in self._runs and run not in self._readers:
-            reader = _UncheckedReader(self._storage, self._keys, *self._runs[run])
-            self._readers[run] = reader, self._current.real_rows[run]
-        return super()._reader(run)
+class _UncheckedSession(EnclaveSession):
+    def _take(self, version: OpenVersion) -> Opened:
+        for run, place in version.runs.items():
+            reader = _UncheckedReader(version.storage, version.keys, *place)
+            version.readers[run] = reader, version.manifest.real_rows[run]
+        return super()._take(version)
 
 
 class UnsafeUncheckedEnclave(TrustedEnclave):
     """LIES when it is lied to: it checks no page's tag, so altered pages become wrong answers."""
 
-    work = _UncheckedWork
+    session_type = _UncheckedSession

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from scumble.index.contract import Positions
 from scumble.index.dp_plr import DPPLRIndex
+from scumble.index.file import decoded
 from scumble.lab.attack.hashed import made_up_counts, uniform_ranges
 from scumble.lab.attack.laboratory import laboratory
 from scumble.lab.attack.report import Finding, Report, rows_text
@@ -215,8 +216,8 @@ def _transcript(counts: IntArray, epsilon: Fraction, queries: int) -> Finding:
         asked = list(zip(firsts.tolist(), lasts.tolist(), strict=True))
         seen = lab.watch("SELECT count(*) FROM t WHERE k BETWEEN ? AND ?", asked)
         run = lab.db.table("t").runs[0]
-        index = run.index
-        assert index is not None  # noqa: S101  the table was loaded with one
+        assert run.index is not None  # noqa: S101  the table was loaded with one
+        index = decoded(run.index)
         public = Public(len(counts), run.pages * run.page_rows, index.slack_rows, run.page_rows)
         own = quality(index.segments.at_many(np.arange(len(counts))).astype(np.float64), counts)
     starts = np.array([one.first_page for one in seen]) * PAGE_ROWS

@@ -1,0 +1,165 @@
+"""Typed messages: dataclasses become JSON, and JSON becomes dataclasses with every field checked.
+
+The one place where anything that crosses a boundary is packed and validated. A field that is missing, superfluous or of
+another type is refused by its name, never with its value: it may be secret.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from scumble.errors import InvalidParameter, ScumbleError
+
+__all__ = ["Named", "codec", "from_fields", "from_list", "register", "to_fields", "to_list"]
+
+M = TypeVar("M")
+N = TypeVar("N", bound="Named")
+
+_HINT = "both ends have to be of one version of Scumble"
+
+
+class Named:
+    """A message that goes by a name on the wire."""
+
+    name: ClassVar[str]
+
+
+class Codec(NamedTuple):
+    """How the values of one type become JSON, and how they come back: with any error, if they are something else."""
+
+    pack: Callable[[Any], Any]
+    unpack: Callable[[Any], Any]
+
+
+def to_fields(message: object) -> dict[str, Any]:
+    """A message as a JSON object."""
+    return {field: each.pack(getattr(message, field)) for field, each in _codecs(type(message)).items()}
+
+
+def from_fields(kind: type[M], fields: object) -> M:
+    """The message that a JSON object stands for, or InvalidParameter."""
+    codecs = _codecs(kind)
+    if not isinstance(fields, dict):
+        raise InvalidParameter(f"{_label(kind)} is an object of JSON", hint=_HINT)
+    for field in fields:
+        if field not in codecs:
+            raise InvalidParameter(f"{_label(kind)} has no field {field[:64]!r}", hint=_HINT)
+    for field in codecs:
+        if field not in fields and kind.__dataclass_fields__[field].default is dataclasses.MISSING:  # type: ignore[attr-defined]
+            raise InvalidParameter(f"{_label(kind)} needs the field {field!r}", hint=_HINT)
+    return kind(**{field: _unpacked(kind, field, value) for field, value in fields.items()})
+
+
+def to_list(message: Named) -> list[Any]:
+    """A message as a JSON list: its name, and its fields in order."""
+    return [message.name, *[each.pack(getattr(message, field)) for field, each in _codecs(type(message)).items()]]
+
+
+def from_list(family: Mapping[str, type[N]], values: list[Any]) -> N:
+    """The message of a family that a JSON list stands for, or InvalidParameter."""
+    kind = family.get(values[0]) if values and isinstance(values[0], str) else None
+    if kind is None:
+        raise InvalidParameter("there is no message of this name", hint=_HINT)
+    codecs = _codecs(kind)
+    if len(values) != len(codecs) + 1:
+        raise InvalidParameter(f"{_label(kind)} has the fields ({', '.join(codecs)})", hint=_HINT)
+    return kind(*[_unpacked(kind, field, value) for field, value in zip(codecs, values[1:], strict=True)])
+
+
+def register(kind: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
+    """Say how the values of a type become JSON, and come back."""
+    _REGISTERED[kind] = Codec(pack, unpack)
+
+
+def codec(kind: Any) -> Codec:
+    """How the values of an annotated type become JSON: plain values as they are, other dataclasses field by field."""
+    if kind in _REGISTERED:
+        return _REGISTERED[kind]
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return _optional(*(each for each in arguments if each is not NoneType))
+    if origin is Literal:
+        return Codec(_same, lambda value: arguments[arguments.index(value)])
+    if origin is tuple:
+        return _many(arguments[0]) if arguments[-1] is Ellipsis else _fixed(*map(codec, arguments))
+    if hasattr(kind, "from_json"):
+        return Codec(lambda value: value.to_json(), kind.from_json)
+    return Codec(to_fields, lambda value: from_fields(kind, value))
+
+
+def _plain(kind: type) -> Codec:
+    def unpack(value: Any) -> Any:
+        if type(value) is not kind:  # True is no number here
+            raise TypeError
+        return value
+
+    return Codec(_same, unpack)
+
+
+def _optional(kind: Any) -> Codec:
+    some = codec(kind)
+    return Codec(
+        lambda value: None if value is None else some.pack(value),
+        lambda value: None if value is None else some.unpack(value),
+    )
+
+
+def _many(kind: Any) -> Codec:
+    each = codec(kind)
+    return Codec(
+        lambda values: [each.pack(value) for value in values],
+        lambda values: tuple([each.unpack(value) for value in _list(values)]),
+    )
+
+
+def _fixed(*parts: Codec) -> Codec:
+    return Codec(
+        lambda values: [part.pack(value) for part, value in zip(parts, values, strict=True)],
+        lambda values: tuple([part.unpack(value) for part, value in zip(parts, _list(values), strict=True)]),
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError
+    return value
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _fraction(value: Any) -> Fraction:
+    return Fraction(_REGISTERED[str].unpack(value))
+
+
+_REGISTERED: dict[Any, Codec] = {
+    **{kind: _plain(kind) for kind in (int, str, bool, NoneType)},
+    bytes: Codec(bytes.hex, bytes.fromhex),
+    Fraction: Codec(str, _fraction),
+}
+_KNOWN: dict[Any, dict[str, Codec]] = {}
+
+
+def _unpacked(kind: type, field: str, value: Any) -> Any:
+    try:
+        return _codecs(kind)[field].unpack(value)
+    except ScumbleError:
+        raise
+    except Exception:
+        raise InvalidParameter(f"{_label(kind)} has something else in its field {field!r}", hint=_HINT) from None
+
+
+def _codecs(kind: Any) -> dict[str, Codec]:
+    """The fields of a message's class, in order: worked out once."""
+    known = _KNOWN.get(kind)
+    if known is None:
+        hints = get_type_hints(kind)
+        known = _KNOWN[kind] = {field.name: codec(hints[field.name]) for field in dataclasses.fields(kind)}
+    return known
+
+
+def _label(kind: type) -> str:
+    return f"the message {kind.__name__}"
