@@ -1,21 +1,14 @@
 """A front that lies about who may write, which store is whose, and which version is the newest: the enclave refuses."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fronts import Older, Provider, provider
+from fronts import Older, Provider
 from sample_rows import OPTIONS, QUERIES, answer, batch, is_right, loaded
 
 import scumble
 from scumble.errors import Refused, ScumbleError, Stale, Tampered
 from scumble.owner.identity import AnalystKey, open_identity
-
-
-@pytest.fixture(scope="module")
-def liar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
-    with provider(tmp_path_factory.mktemp("front")) as made:
-        yield made
 
 
 def _right(database: scumble.Database, batches: list[int]) -> bool:
