@@ -11,10 +11,11 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from fronts import Fronting
+    from fronts import Fronting, Provider
 
     from scumble.gateway.config import Source
     from scumble.gateway.server import Gateway
+    from scumble.provider.fleet import Fleet
     from serving import Serving
 
 settings.register_profile("scumble", deadline=None)
@@ -42,7 +43,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Serving]":
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def impatient_front(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Fronting]":
     """A provider's front that waits for nobody."""
     from fronts import impatient
@@ -56,6 +57,25 @@ def front(impatient_front: "Fronting") -> "Iterator[Fronting]":
     """The same, which is as well after the test as before."""
     with impatient_front.unharmed():
         yield impatient_front
+
+
+@pytest.fixture(scope="session")
+def fleet() -> "Iterator[Fleet]":
+    """Two enclave processes, behind which each test has databases of its own."""
+    from scumble.provider.fleet import Fleet
+
+    running = Fleet(2, "simulated")
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def liar(fleet: "Fleet", tmp_path: Path) -> "Iterator[Provider]":
+    """A front of these processes, which lies about storage and who may write."""
+    from fronts import provider
+
+    with provider(tmp_path, fleet) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -289,11 +289,7 @@ class Older:
 
 
 @contextmanager
-def provider(folder: Path, enclaves: int = 2) -> Iterator[Provider]:
-    """A provider for the time of a test."""
-    fleet = Fleet(enclaves, "simulated")
-    try:
-        with ExitStack() as kept:
-            yield Provider(folder, fleet, kept)
-    finally:
-        fleet.close()
+def provider(folder: Path, fleet: Fleet) -> Iterator[Provider]:
+    """A provider with stores in a folder, which are closed at the end."""
+    with ExitStack() as kept:
+        yield Provider(folder, fleet, kept)

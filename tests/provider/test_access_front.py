@@ -1,23 +1,16 @@
 """A front that lies about who may write, which store is whose, and which version is the newest: the enclave refuses."""
 
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
 import pytest
-from fronts import Older, Provider, provider
+from fronts import Older, Provider
 from sample_rows import OPTIONS, QUERIES, answer, batch, is_right, loaded
 
 import scumble
 from scumble.errors import Refused, ScumbleError, Stale, Tampered
 from scumble.owner.keys import AnalystKey
 from scumble.wire.requests import BeginLoad, Build, Create, DropTable, ForgetPlans, Request, Reserve
-
-
-@pytest.fixture(scope="module")
-def liar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
-    with provider(tmp_path_factory.mktemp("front")) as made:
-        yield made
 
 
 def _right(database: scumble.Database, batches: list[int]) -> bool:

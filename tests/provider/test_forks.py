@@ -1,11 +1,10 @@
 """A front that would have two newest versions of a database, or two owners of it: the enclaves know of only one."""
 
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from fronts import Older, Provider, provider
+from fronts import Older, Provider
 from sample_rows import QUERIES, answer, is_right, loaded
 
 import scumble
@@ -20,12 +19,6 @@ from scumble.wire.catalog import Catalog
 from scumble.wire.grants import Grant, parse_public_key
 from scumble.wire.pipe import Bytes
 from scumble.wire.requests import AddGrant, Create
-
-
-@pytest.fixture(scope="module")
-def liar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
-    with provider(tmp_path_factory.mktemp("forks")) as made:
-        yield made
 
 
 class Fork(Older):

@@ -20,7 +20,7 @@ from scumble.owner.keys import AnalystKey, OwnerKey
 from scumble.owner.remote.address import Address
 from scumble.owner.remote.service import RemoteService, Transport
 from scumble.owner.versions import Session
-from scumble.provider.fleet import EnclaveProcess, Serve
+from scumble.provider.fleet import EnclaveProcess, Fleet, Serve
 from scumble.wire.jobs import Attest, Job
 from scumble.wire.pipe import Bytes
 from serving import Serving, serving
@@ -167,7 +167,9 @@ def _greeted(service: RemoteService) -> int:
     return made[0]
 
 
-def test_nothing_that_passes_through_the_front_has_a_key_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_that_passes_through_the_front_has_a_key_in_it(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     passed: list[bytes] = []
     job = EnclaveProcess.job
 
@@ -179,7 +181,7 @@ def test_nothing_that_passes_through_the_front_has_a_key_in_it(tmp_path: Path, m
         return fact, answer
 
     monkeypatch.setattr(EnclaveProcess, "job", noted)
-    with provider(tmp_path) as made, made.begin("keys") as owner:
+    with provider(tmp_path, fleet) as made, made.begin("keys") as owner:
         loaded(owner)
         owner.grant("ada", made.identity("ada"), ["t"])
         made.fleet.share()
