@@ -1,4 +1,4 @@
-"""Databases for these tests: small tables with a column of every kind, and what has to be the answer to every query."""
+"""Databases for these tests: small tables with a column of every kind, what queries must answer, and what is seen."""
 
 import datetime
 import os
@@ -18,6 +18,8 @@ import pytest
 import scumble
 from scumble.owner.database import Database
 from scumble.owner.loading import LoadReport
+from scumble.provider.front import Provider
+from scumble.store.transcript import Event
 
 PAGE_ROWS = 16
 ROWS = 40
@@ -112,6 +114,12 @@ def sums(*seeds: int, count: int = ROWS) -> tuple[int, int]:
     """What `counted` has to be."""
     keys = [key for seed in seeds for key in rows(count, seed)["k"].to_pylist()]
     return len(keys), sum(keys)
+
+
+def events(db: Database) -> list[Event]:
+    """All that the provider has seen of a database in a folder."""
+    assert isinstance(db.service, Provider)
+    return list(db.service.transcript.events())
 
 
 def files(home: Path) -> set[str]:

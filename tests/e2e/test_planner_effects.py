@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from databases import events
 from e2e_answers import Plain, unlike
-from e2e_databases import events
 
 from scumble import opening
 from scumble.owner.database import Database

@@ -16,8 +16,8 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from databases import events
 from e2e_answers import Plain, difference, unlike
-from e2e_databases import events
 
 import scumble
 from scumble import opening

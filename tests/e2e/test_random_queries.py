@@ -6,24 +6,45 @@ alarm in 10,000 databases has a probability of less than 1e-4, and in one run of
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
 import pytest
-from e2e_answers import difference
-from e2e_databases import database, plain, two_tables
+from e2e_answers import Plain, difference
 from e2e_queries import Query, random_query
-from e2e_tables import RandomTable
+from e2e_tables import RandomTable, random_table
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+import scumble
 from scumble.owner.database import Database
 from scumble.sql import AggregateQuery, RowQuery
 
 QUERIES = 50
 SHARED = settings(suppress_health_check=list(HealthCheck), phases=[Phase.explicit, Phase.generate], database=None)
 SEEDS = st.integers(1, 1 << 32)
+
+
+def two_tables(rng: Random) -> list[RandomTable]:
+    """A table of any size, and one that can be joined with it in a bearable time."""
+    return [random_table(rng, "t"), random_table(rng, "u", rng.choice([0, 1, 30, 200]))]
+
+
+def plain(tables: Sequence[RandomTable]) -> Plain:
+    return Plain({table.name: table.whole for table in tables})
+
+
+@contextmanager
+def database(folder: Path, tables: Sequence[RandomTable]) -> Iterator[Database]:
+    """A new database with these tables, each batch loaded with its own capacity."""
+    with scumble.create(folder / "db", limit=1000, delta_limit="0.01") as db:
+        for table in tables:
+            options = {"indexes": table.indexes, "types": table.types, "page_rows": table.page_rows}
+            for batch, capacity in zip(table.batches, table.capacity, strict=True):
+                db.load(table.name, batch, capacity=capacity, **options)
+        yield db
 
 
 def wrong_answers(folder: Path, seed: int, queries: int) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from e2e_databases import events
+from databases import events
 from e2e_queries import Query, random_query
 from e2e_tables import Col, RandomTable, random_rows, random_table
 

@@ -1,14 +1,13 @@
-"""The budget ledger: what an owner may spend, and what was spent, on which release.
+"""The budget ledger: how much privacy an owner may spend, and what was spent on which release, in exact fractions.
 
-What comes in is a limit, once, and then what each release shall cost; what goes out are budgets, and the
-account of all that was spent, in exact fractions. It is the owner's: labels are public names that the owner
-chose, and nothing from the data enters it.
+A limit is set once; from then on each release is charged, and gets a budget, or is refused. The ledger is the owner's:
+its labels are public names that the owner chose, and nothing from the data enters it.
 
-A budget is spent before it is drawn, and drawn before the noise is: `spend` writes it down, `Budget.draw`
-marks it used right before the first noise, and a crash in between leaves it spent. Only what nothing was
-drawn from can be cancelled. A part of a group is settled when the work that it paid for is done; one that was
-drawn and never settled (the work failed, or its process died) may have its rows released again, so it counts on top
-of every part that is charged after it.
+A budget is spent before it is drawn, and drawn before the noise is: `spend` records it, `Budget.draw` marks it used
+right before the first noise, and a crash in between leaves it spent. Only a budget that nothing was drawn from can be
+cancelled. A part of a group is settled when the work that it paid for is done; one that was drawn and never settled
+(the work failed, or its process died) may have its rows released again, so it counts on top of every part that is
+charged after it.
 """
 
 import math
@@ -29,8 +28,8 @@ from scumble.owner.spends import (
     as_html,
     as_table,
     as_text,
-    borne,
     check_terms,
+    losses_before,
     positive,
     probability,
     with_losses,
@@ -46,7 +45,7 @@ __all__ = ["Entry", "Ledger", "RecordedBudget", "Spend", "State"]
 
 
 class RecordedBudget(Budget):
-    """A budget that a ledger has recorded: what becomes of it is written there, for every process to see."""
+    """A budget in a ledger: its state is recorded there, for every process to see."""
 
     def __init__(self, ledger: "Ledger", entry: Entry) -> None:
         super().__init__(entry.epsilon, entry.delta, entry.label, entry.rows_per_user)
@@ -62,7 +61,7 @@ class RecordedBudget(Budget):
         self._ledger._decide(self._id, "draw" if state == "drawn" else "cancel")
 
     def settle(self) -> None:
-        """Say, durably, that what was drawn is in use, so that its rows will not be released again in another part.
+        """Record that what was drawn is in use, so that its rows will not be released again in another part.
 
         Works once, for a part of a group that was drawn; else BudgetUsed.
         """
@@ -229,7 +228,7 @@ class Ledger:
         return self._lost()
 
     def close(self) -> None:
-        """Refuse everything from now on. A ledger in memory is gone, one in a file can be opened again."""
+        """Close the ledger: it refuses everything afterwards. One in a file can be opened again."""
         self._log.close()
 
     def __enter__(self) -> Self:
@@ -248,7 +247,7 @@ class Ledger:
             )
         return Ledger._reopen, (self._log.path, self._busy_seconds)
 
-    # What the records mean.
+    # --- what the records mean ---------------------------------------------------------------------
 
     def _follow(self, record: Record) -> None:
         first = self._limit == 0
@@ -319,7 +318,7 @@ class Ledger:
     def _lost(self) -> tuple[Entry, ...]:
         return tuple(entry for entry, lost_at in self._counted() if lost_at is not None)
 
-    # For people.
+    # --- for people --------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
         # As last read: a repr neither waits for other processes nor fails.
@@ -358,7 +357,7 @@ def _check_room(
     left = max(Fraction(0), room(charges, limit, partition))
     if amount > left:
         where = f" for this part of {partition[0]!r}" if partition else ""
-        if lost := borne(before, partition):
+        if lost := losses_before(before, partition):
             where += f", on top of {show(lost)} that was drawn before it and never settled"
         raise Overdraft(
             f"spending {name} {show(amount)} on {label!r} would overdraw the ledger: "

@@ -1,15 +1,13 @@
-"""The ledger's records on disk or in memory: a log that can be appended to, and never changed unnoticed.
+"""The ledger's records, on disk or in memory: a log that can be appended to, and not changed unnoticed.
 
-What comes in are records to append; what goes out are the committed records, each one once and in order,
-after their hash chain was checked. It is the owner's file (SQLite, readable by its owner alone) and holds no
-data, only amounts and labels that the owner chose.
+A reader gets every committed record once and in order, after the hash chain was checked. The file (SQLite, readable by
+its owner alone) holds no data, only amounts and labels that the owner chose.
 
-Why one connection per transaction: nothing is open when the process forks, a ledger that was deleted or
-replaced is noticed instead of written to, and threads need no care. Why a rollback journal and
-`synchronous=EXTRA`: the ledger stays one file, and EXTRA also syncs the folder after the journal is gone,
-without which a power cut can bring the journal back and undo a spend that had already returned. The chain
-shows accidents and edits; whoever rewrites the whole file with new hashes, or puts back an old copy of it, is
-not noticed by the file alone.
+Why one connection per transaction: nothing is open when the process forks, a ledger that was deleted or replaced is
+noticed instead of written to, and threads need no care. Why a rollback journal and `synchronous=EXTRA`: the ledger
+stays one file, and EXTRA also syncs the folder after the journal is gone, without which a power cut can bring the
+journal back and undo a spend that had already returned. The chain shows accidents and edits; a file that was rewritten
+as a whole with new hashes, or replaced with an old copy, passes.
 """
 
 import hashlib
@@ -85,7 +83,7 @@ class Record:
 
 
 class Transaction:
-    """What `LedgerLog.writing` lends: everything committed is known, and nobody else can write meanwhile."""
+    """A transaction that appends: everything committed before it is known, and no other process can write meanwhile."""
 
     def __init__(self, connection: sqlite3.Connection, head: tuple[int, bytes]) -> None:
         self._connection = connection
@@ -104,7 +102,7 @@ class Transaction:
         spend: int = 0,
         now: datetime | None = None,
     ) -> Record:
-        """Append a record. It is durable, and counts, once the transaction is over."""
+        """Append a record. It is durable, and counts, once the transaction has ended."""
         number, previous = self.head[0] + 1, self.head[1]
         time = (now or datetime.now(UTC)).replace(microsecond=0)
         record = Record(number, kind, time, label, epsilon, delta, rows_per_user, partition, spend)
@@ -122,7 +120,7 @@ class Transaction:
 class LedgerLog:
     """A log file at `path`, or, where `path` is None, a log in memory, which `begin` lays out.
 
-    `follow` is called with every committed record, once and in order, whoever appended it.
+    `follow` is called with every committed record, once and in order, from this process or another.
     """
 
     def __init__(self, path: Path | None, follow: Callable[[Record], None], busy_seconds: float = 5) -> None:
@@ -144,14 +142,14 @@ class LedgerLog:
         _lay_out(self._memory, epsilon, delta)
 
     def close(self) -> None:
-        """Refuse everything from now on; a log in memory is gone."""
+        """Close the log: it refuses everything afterwards, and one in memory is gone."""
         with _one_at_a_time:
             self._closed = True
             if self._memory is not None:
                 self._memory.close()
 
     def catch_up(self) -> None:
-        """Follow the records that were committed since the last transaction, by anybody."""
+        """Follow the records that any process has committed since the last transaction."""
         with self._transaction("BEGIN"):
             pass
 
@@ -168,7 +166,7 @@ class LedgerLog:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        with _one_at_a_time, _in_our_words(self.path):
+        with _one_at_a_time, _sqlite_errors_explained(self.path):
             connection = self._connection()
             try:
                 connection.execute(begin)
@@ -218,7 +216,7 @@ class LedgerLog:
 
 def create(path: Path, epsilon: Fraction, delta: Fraction) -> None:
     """Make a ledger file with these limits, whole or not at all; one that is there already stays as it is."""
-    with _in_our_words(path), closing(_connect(":memory:", 0)) as connection:
+    with _sqlite_errors_explained(path), closing(_connect(":memory:", 0)) as connection:
         _lay_out(connection, epsilon, delta)
         content = connection.serialize()
     try:
@@ -340,7 +338,7 @@ def _altered(path: Path | None) -> Corrupt:
 
 
 @contextmanager
-def _in_our_words(path: Path | None) -> Iterator[None]:
+def _sqlite_errors_explained(path: Path | None) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from test_ledger_processes import finish, start
 
 from scumble.cli import main
 from scumble.errors import BudgetUsed, Overdraft
@@ -22,7 +23,6 @@ from scumble.owner.ledger import Ledger
 from scumble.owner.ledger import RecordedBudget as Budget
 from scumble.owner.spends import Spent, with_losses
 from scumble.privacy.composition import room, total
-from test_ledger_processes import finish, start
 
 LIMIT, DELTA_LIMIT = Fraction(6), Fraction(1, 10)
 GROUPS = ("visits amount", "visits capacity", "people age")
