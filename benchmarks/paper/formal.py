@@ -22,8 +22,8 @@ from benchmarks.paper.lab import Lab, Table
 from benchmarks.paper.style import INK, SHADES, log_axis, short
 from scumble import DPPLRIndex, IntegerDomain
 from scumble.index.contract import Index
+from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.slack import lossless_delta
-from scumble.index.tree import binary_tree
 from scumble.lab.comparators import CryptEpsilonIndex, DPBPlusTreeIndex, SpecialIndex
 from scumble.lab.comparators.dp_rmi import DPRMIIndex
 from scumble.lab.comparators.fmi import FMIIndex
@@ -255,7 +255,7 @@ def _special(n: int, epsilon: Fraction, beta: Fraction, builds: int) -> tuple[Se
 
 def _published(n: int, epsilon: Fraction, beta: Fraction, builds: int) -> tuple[Setting, Samples]:
     setting = Setting(n, float(epsilon), float(beta), alpha_s=1, tau=1)
-    domain, tree = IntegerDomain(0, n - 1), binary_tree(n, epsilon)
+    domain, tree = IntegerDomain(0, n - 1), BinaryTree(n, epsilon)
     counts = rough_counts(n, 100 * tree.levels**1.5 / setting.epsilon * log(n / setting.beta))
     noise = np.array([np.abs(tree.prefixes(discrete_laplace(tree.scale, n))) for _ in range(builds)])
 

@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 
 from scumble.index.curve import MonotoneCurve
-from scumble.index.model import IndexModel
+from scumble.index.file import IndexModel
 from scumble.index.segments import fit_segments
 from scumble.sql import Access
 from scumble.types import Column, ColumnType, Domain, Kind, Schema, parse_domain

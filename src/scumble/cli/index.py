@@ -6,7 +6,7 @@ refused before the budget is spent.
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -21,8 +21,8 @@ from scumble.cli.spending import Account, pay, remaining
 from scumble.errors import InvalidParameter
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.file import encode
-from scumble.index.model import MechanismName, SlackName
 from scumble.index.price import price_of
+from scumble.index.slack import SlackName
 from scumble.privacy.amounts import show as written
 from scumble.types import parse_domain
 
@@ -87,7 +87,7 @@ def fit(
         ),
     ] = None,
     mechanism: Annotated[
-        MechanismName, typer.Option(help="Ours, or the paper's.", rich_help_panel="Method")
+        Literal["scumble", "paper"], typer.Option(help="Ours, or the paper's.", rich_help_panel="Method")
     ] = "scumble",
     slack: Annotated[
         SlackName,

@@ -16,7 +16,7 @@ from scumble.enclave import kernels
 from scumble.enclave.pages import DataKeys, RunWriter, Scratch
 from scumble.errors import InvalidParameter
 from scumble.index.dp_plr import DPPLRIndex
-from scumble.index.model import IndexModel
+from scumble.index.file import IndexModel
 from scumble.privacy.budget import unsafe_budget
 from scumble.wire.catalog import Run, Table
 from scumble.wire.requests import IndexOrder, RowLayout

@@ -1,4 +1,4 @@
-"""What an index costs: amounts come in, exact or as typed; a checked price for the ledger goes out. All public."""
+"""What an index costs, checked and ready for the ledger. Amounts may be exact or as typed; all of them are public."""
 
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
@@ -6,8 +6,7 @@ from fractions import Fraction
 
 from scumble.errors import InvalidParameter
 from scumble.index.contract import check_beta, check_row_epsilon
-from scumble.index.model import SlackName
-from scumble.index.slack import lossless_delta
+from scumble.index.slack import SLACKS, SlackName
 from scumble.privacy.amounts import Exact, exact
 from scumble.privacy.composition import row_delta
 
@@ -30,13 +29,13 @@ def price_of(epsilon: Exact, beta: Exact, rows_per_user: int, slack: SlackName) 
     if amount <= 0:
         raise InvalidParameter("epsilon must be greater than 0", hint="values from 0.1 to 10 are usual")
     check_row_epsilon(amount / rows_per_user)
-    delta = _delta(amount, chance, rows_per_user) if slack == "lossless" else Fraction(0)
+    needed = SLACKS[slack].delta(amount / rows_per_user, chance)
+    delta = _delta(needed, amount, rows_per_user) if needed else Fraction(0)
     return Price(amount, delta, chance, rows_per_user)
 
 
-def _delta(epsilon: Fraction, beta: Fraction, rows_per_user: int) -> Fraction:
-    """The delta to charge so that one row's part of it covers a lossless release; rounded up to 12 digits."""
-    needed = lossless_delta(epsilon / rows_per_user, beta)
+def _delta(needed: Fraction, epsilon: Fraction, rows_per_user: int) -> Fraction:
+    """The delta to charge so that one row's part of it is what it needs; rounded up to 12 digits."""
     # A row's part grows in proportion to the whole, and its part of a small whole is exact to 30 digits.
     part = row_delta(epsilon, Fraction(1), rows_per_user)
     whole = needed / part if part else Fraction(1)

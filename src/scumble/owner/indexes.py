@@ -10,8 +10,8 @@ from typing import Self, cast, get_args
 from scumble.errors import InvalidParameter
 from scumble.index.contract import Terms
 from scumble.index.dp_plr import DPPLRIndex
-from scumble.index.model import SlackName
 from scumble.index.price import Price, price_of
+from scumble.index.slack import SlackName
 from scumble.privacy.amounts import Exact
 from scumble.privacy.composition import row_delta
 from scumble.types import Domain, parse_domain

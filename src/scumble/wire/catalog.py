@@ -12,8 +12,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from scumble.errors import NotFound
-from scumble.index.file import decode, encode
-from scumble.index.model import IndexModel
+from scumble.index.file import IndexModel, decode, encode
 from scumble.types import Schema
 
 __all__ = ["Catalog", "Run", "Table"]

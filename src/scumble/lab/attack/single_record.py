@@ -14,9 +14,9 @@ from math import tanh
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.index.dp_plr import SLACK_SHARE, DPPLRIndex
-from scumble.index.model import IndexModel
-from scumble.index.slack import shift
+from scumble.index.dp_plr import DPPLRIndex
+from scumble.index.file import IndexModel
+from scumble.index.slack import SLACK_SHARE, shift
 from scumble.lab.attack.report import Finding, Report
 from scumble.lab.comparators.exact import ExactIndex
 from scumble.owner.ledger import Ledger

@@ -16,8 +16,7 @@ from typing import cast
 import numpy as np
 
 from scumble import embedded
-from scumble.index.dp_plr import SLACK_SHARE
-from scumble.index.slack import lossless_delta, shift
+from scumble.index.slack import SLACK_SHARE, lossless_delta, shift
 from scumble.lab.audit.bound import Features
 from scumble.lab.audit.subject import IntArray, Subject, tapped
 from scumble.lab.audit.tap import replaced

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.index import dp_plr
-from scumble.index.slack import shift
+from scumble.index import slack
 from scumble.lab.comparators import trained, training
 from scumble.owner import loading
 from scumble.privacy import noise
@@ -53,7 +52,7 @@ class LaplaceLaw:
 
 @dataclass(frozen=True)
 class BoundLaw:
-    """An upper bound, `coverage.release_bound`: noise plus a shift, cut off at zero and, if lossless, at the truth."""
+    """An upper bound, `slack.release_bound`: noise plus a shift, cut off at zero and, if lossless, at the truth."""
 
     epsilon: Fraction
     beta: Fraction
@@ -73,7 +72,7 @@ class BoundLaw:
 
 @lru_cache(maxsize=256)
 def _shift(epsilon: Fraction, beta: Fraction) -> int:
-    return shift(epsilon, beta)
+    return slack.shift(epsilon, beta)
 
 
 def _log_tail(most: int, rate: float) -> float:
@@ -133,7 +132,7 @@ class Tap:
             enter = stack.enter_context
             enter(replaced(noise, "_add_from_stream", lambda *given: self._vector(vector, *given)))
             enter(replaced(training, "noisy_gradient", lambda *given: self._gradient(gradient, *given)))
-            for module in (dp_plr, trained, loading):
+            for module in (slack, trained, loading):
                 enter(replaced(module, "release_bound", self._listening(module.release_bound)))
             yield self
 

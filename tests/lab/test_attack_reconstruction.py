@@ -7,7 +7,7 @@ asserted of it holds for every noise, or but for a chance far below 1e-6, as eac
 import numpy as np
 import pytest
 
-from scumble.index.model import IndexModel
+from scumble.index.file import IndexModel
 from scumble.lab.attack.hashed import fractions, made_up_counts, uniform_ranges
 from scumble.lab.attack.laboratory import laboratory
 from scumble.lab.attack.reconstruction import Public, Target, all_ranges, attack, exact_target, private_target, quality
