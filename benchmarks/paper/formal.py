@@ -25,9 +25,9 @@ from scumble.index.contract import Index
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.slack import lossless_delta
 from scumble.lab.comparators import CryptEpsilonIndex, DPBPlusTreeIndex, SpecialIndex
+from scumble.lab.comparators.curves import special_shift
 from scumble.lab.comparators.dp_rmi import DPRMIIndex
 from scumble.lab.comparators.fmi import FMIIndex
-from scumble.lab.comparators.special import shift_rows
 from scumble.privacy.noise import discrete_laplace
 
 __all__ = ["lemma_ratio", "rough_counts", "run"]
@@ -250,7 +250,7 @@ def _special(n: int, epsilon: Fraction, beta: Fraction, builds: int) -> tuple[Se
         return last[0]
 
     samples = _outcomes(make, counts, n, builds)
-    return Setting(n, float(epsilon), float(beta), mu=shift_rows(last[0].terms)), samples
+    return Setting(n, float(epsilon), float(beta), mu=special_shift(last[0].terms)), samples
 
 
 def _published(n: int, epsilon: Fraction, beta: Fraction, builds: int) -> tuple[Setting, Samples]:

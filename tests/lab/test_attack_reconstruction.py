@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from scumble.index.file import IndexModel
-from scumble.lab.attack.hashed import fractions, made_up_counts, uniform_ranges
-from scumble.lab.attack.laboratory import laboratory
+from scumble.lab.attack.laboratory import fractions, laboratory, made_up_counts, uniform_ranges
 from scumble.lab.attack.reconstruction import Public, Target, all_ranges, attack, exact_target, private_target, quality
 
 SIZE = 200

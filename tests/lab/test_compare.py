@@ -16,8 +16,8 @@ from scumble.errors import InvalidKeys, InvalidParameter, OutOfDomain
 from scumble.index.contract import Terms
 from scumble.index.histogram import Histogram
 from scumble.lab import compare as module
-from scumble.lab.comparators import refusals
-from scumble.lab.comparators.two_curves import TwoCurves, TwoCurvesIndex
+from scumble.lab.comparators import limits
+from scumble.lab.comparators.curves import TwoCurves, TwoCurvesIndex
 from scumble.lab.compare import WHAT_IF, Case, Comparison, Contender, Lookups, compare, draw, every_index, measure
 
 UNTRAINED = [contender for contender in every_index() if not contender.trained]
@@ -123,7 +123,7 @@ def test_no_ledger_file_is_made_and_every_build_pays(tmp_path: Path, monkeypatch
 
 
 def test_an_index_without_memory_is_a_note_and_the_rest_still_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "available_bytes", lambda: 100)
+    monkeypatch.setattr(limits, "available_bytes", lambda: 100)
     rows = compare([1, 2, 3], DOMAIN, 1, indexes=UNTRAINED).to_pylist()
     refused = {row["index"] for row in rows if row["missing_mean"] is None}
     assert refused == {"DP B+ tree", "SPECIAL"}  # 24 bytes a rank; the others need 8

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.index.dp_plr import DPPLRIndex
-from scumble.lab.attack.hashed import made_up_counts
-from scumble.lab.attack.laboratory import laboratory
+from scumble.lab.attack.laboratory import laboratory, made_up_counts
 from scumble.lab.attack.report import Finding, Report, rows_text
 from scumble.owner.ledger import Ledger
 from scumble.privacy.amounts import Exact, exact, show

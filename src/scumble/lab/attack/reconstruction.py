@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from scumble.index.contract import Positions
 from scumble.index.dp_plr import DPPLRIndex
-from scumble.lab.attack.hashed import made_up_counts, uniform_ranges
-from scumble.lab.attack.laboratory import laboratory
+from scumble.lab.attack.laboratory import laboratory, made_up_counts, uniform_ranges
 from scumble.lab.attack.report import Finding, Report, rows_text
-from scumble.lab.comparators.exact import ExactIndex
+from scumble.lab.comparators import ExactIndex
 from scumble.owner.ledger import Ledger
 from scumble.privacy.amounts import Exact, exact, show
 from scumble.types import IntegerDomain

@@ -18,7 +18,7 @@ from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.file import IndexModel
 from scumble.index.slack import SLACK_SHARE, shift
 from scumble.lab.attack.report import Finding, Report
-from scumble.lab.comparators.exact import ExactIndex
+from scumble.lab.comparators import ExactIndex
 from scumble.owner.ledger import Ledger
 from scumble.privacy.amounts import Exact, exact, show
 from scumble.types import IntegerDomain

@@ -18,7 +18,7 @@ import numpy as np
 from scumble import embedded
 from scumble.index.slack import SLACK_SHARE, lossless_delta, shift
 from scumble.lab.audit.bound import Features
-from scumble.lab.audit.subject import IntArray, Subject, tapped
+from scumble.lab.audit.run import IntArray, Subject, tapped
 from scumble.lab.audit.tap import replaced
 from scumble.owner.database import Database
 from scumble.owner.loading import CAPACITY_BETA, CAPACITY_SHARE

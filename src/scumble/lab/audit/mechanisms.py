@@ -25,7 +25,7 @@ from scumble.index.mechanisms.scumble import release_adaptive_curve, wide_tree
 from scumble.index.mechanisms.tree import Tree
 from scumble.lab.audit.bound import Features
 from scumble.lab.audit.database import database
-from scumble.lab.audit.subject import Subject, tapped, watched
+from scumble.lab.audit.run import Subject, tapped, watched
 from scumble.lab.audit.tap import replaced
 from scumble.lab.comparators import CryptEpsilonIndex, DPBPlusTreeIndex, DPRMIIndex, FMIIndex, SpecialIndex, trained
 from scumble.owner.loading import CAPACITY_BETA, LoadOptions, _fix_capacity

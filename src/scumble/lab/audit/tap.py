@@ -1,9 +1,12 @@
-"""A tap on the noise: a build and two tables come in, the likelihood ratio of what the build released goes out.
+"""A tap on the noise: how likely are the releases of a build on one table, compared with another table?
 
 SECRET: a reading holds a true value beside the noisy one, so a tap is only for tables that are made up, as the audit's
 are. Every vector that gets noise is seen on its way, whatever code asked for it. To learn how likely the same outputs
 are with the other table, the build is run on that table once more with these outputs forced upon it: so releases that
 depend on earlier ones (cells after a scout, the slack after the segments) are judged by what they really depend on.
+
+The tap replaces functions for the length of a block. `privacy/noise.py` offers no hook for it on purpose: one that can
+see true values and force outputs would be a hole in the code that an enclave is measured by.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +25,7 @@ from scumble.lab.comparators import trained, training
 from scumble.owner import loading
 from scumble.privacy import noise
 
-__all__ = ["BoundLaw", "GaussianLaw", "LaplaceLaw", "Reading", "Tap", "Told", "replaced"]
+__all__ = ["BoundLaw", "Comparison", "GaussianLaw", "LaplaceLaw", "Reading", "Tap", "replaced"]
 
 CERTAIN = 1000.0  # a log-likelihood ratio where one of the tables cannot have led to the output at all
 IntArray = NDArray[np.int64]
@@ -101,8 +104,8 @@ class Reading:
     released: IntArray
 
 
-class Told(NamedTuple):
-    """What a build told: log P(released | second table) - log P(released | first); Gaussian releases alone; its output.
+class Comparison(NamedTuple):
+    """Of one build: log P(released | second table) - log P(released | first); Gaussian releases alone; its output.
 
     The tables are made up, so none of it is secret.
     """
@@ -136,7 +139,9 @@ class Tap:
                 enter(replaced(module, "release_bound", self._listening(module.release_bound)))
             yield self
 
-    def told(self, build: Build, tables: tuple[IntArray, IntArray], which: int, again: Build | None = None) -> Told:
+    def compare(
+        self, build: Build, tables: tuple[IntArray, IntArray], which: int, again: Build | None = None
+    ) -> Comparison:
         """Run a build on one of two tables, and on the other as if the same had been released.
 
         `again` is what runs on the other, if not everything that the build does has to do with noise.
@@ -145,13 +150,13 @@ class Tap:
         there = self._replayed(again or build, tables[1 - which], which, here)
         sign = 1 if which else -1
         if len(here) != len(there):
-            return Told(sign * CERTAIN, sign * CERTAIN, output)
+            return Comparison(sign * CERTAIN, sign * CERTAIN, output)
         parts = [
             (reading.law, _difference(reading, law, secret)) for reading, (law, secret) in zip(here, there, strict=True)
         ]
         whole = sum(part for _, part in parts)
         gaussian = sum(part for law, part in parts if isinstance(law, GaussianLaw))
-        return Told(sign * _within(whole), sign * _within(gaussian), output)
+        return Comparison(sign * _within(whole), sign * _within(gaussian), output)
 
     def _replayed(self, build: Build, table: IntArray, which: int, here: list[Reading]) -> list[tuple[Law, IntArray]]:
         """The laws and true values with the other table. If they are fixed, one replay is enough."""
