@@ -16,8 +16,7 @@ from benchmarks.data import make_counts
 from benchmarks.figure import Figure, Line, Size, budget, say
 from benchmarks.overhead import lost_rows
 from scumble import DPPLRIndex, IntegerDomain
-from scumble.index.dp_plr import SLACK_SHARE
-from scumble.index.slack import lossless_delta, shift
+from scumble.index.slack import SLACK_SHARE, lossless_delta, shift
 
 __all__ = ["expected", "losses", "measure"]
 

@@ -16,12 +16,10 @@ from numpy.typing import NDArray
 from benchmarks.data import KEYS, make_counts
 from benchmarks.figure import Figure, Line, Size, budget, patched, say
 from scumble import DPPLRIndex, IntegerDomain
-from scumble.index import dp_plr
-from scumble.index import tree as partition
-from scumble.index import tree as release
-from scumble.index.model import IndexModel
+from scumble.index import slack
+from scumble.index.file import IndexModel
+from scumble.index.mechanisms import scumble as mechanism
 from scumble.index.slack import lossless_delta
-from scumble.index.tree import wide_tree
 
 __all__ = ["build", "lost_rows", "measure", "overhead_rows", "sweep"]
 
@@ -144,7 +142,7 @@ def _variants(counts: Counts, terms: dict[str, Any]) -> dict[str, dict[str, floa
 
 
 def _without_scout(counts: Counts) -> IndexModel:
-    with patched(dp_plr, release_adaptive_curve=lambda h, e: release.release_curve(h, wide_tree(h.size, e))):
+    with patched(mechanism, worthwhile=lambda size: False):
         return build(counts)
 
 
@@ -175,12 +173,12 @@ def sweep(size: Size = "full", builds: int | None = None) -> list[tuple[str, str
     builds = builds or terms["builds"]
     data = {name: make_counts(name, terms["size"], terms["rows"]) for name in KEYS}
     grid: list[tuple[object, str, tuple[Any, ...]]] = [
-        (dp_plr, "SLACK_SHARE", tuple(Fraction(k, 20) for k in (3, 4, 5, 6, 7, 8, 10))),
-        (release, "SCOUT_SHARE", tuple(Fraction(k, 20) for k in (2, 3, 4, 5, 6))),
-        (partition, "ROWS_PER_CELL", (120, 180, 240, 320, 480)),
-        (partition, "FALSE_HEAVY", (150, 300, 600, 1200, 2400)),
-        (partition, "EDGE", (0.12, 0.25, 0.5)),
-        (partition, "LONGEST_CELL", (2, 4, 8)),
+        (slack, "SLACK_SHARE", tuple(Fraction(k, 20) for k in (3, 4, 5, 6, 7, 8, 10))),
+        (mechanism, "SCOUT_SHARE", tuple(Fraction(k, 20) for k in (2, 3, 4, 5, 6))),
+        (mechanism, "ROWS_PER_CELL", (120, 180, 240, 320, 480)),
+        (mechanism, "FALSE_HEAVY", (150, 300, 600, 1200, 2400)),
+        (mechanism, "EDGE", (0.12, 0.25, 0.5)),
+        (mechanism, "LONGEST_CELL", (2, 4, 8)),
     ]
     result = []
     for module, constant, values in grid if size != "tiny" else grid[:1]:

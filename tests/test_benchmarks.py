@@ -18,7 +18,7 @@ from benchmarks.figure import Figure, Line, patched
 from benchmarks.segments import max_error_for
 
 from scumble import IntegerDomain
-from scumble.index.model import IndexModel
+from scumble.index.file import IndexModel
 from scumble.index.segments import Segments, tolerance
 
 
@@ -91,11 +91,11 @@ def test_a_planted_loss_is_seen(slack: int, off_by: int, lost: bool) -> None:
 
 
 def test_the_sweep_restores_the_constants() -> None:
-    from scumble.index import dp_plr
+    from scumble.index import slack
 
-    before = dp_plr.SLACK_SHARE
+    before = slack.SLACK_SHARE
     rows = overhead.sweep("tiny", builds=1)
-    assert before == dp_plr.SLACK_SHARE
+    assert before == slack.SLACK_SHARE
     assert [value for _, value, _ in rows if value.endswith("*")] == [f"{before} *"]
     assert all(set(found) == set(KEYS) for _, _, found in rows)
 

@@ -14,7 +14,7 @@ import pytest
 from typer.main import get_command
 
 from scumble.attestation import dcap
-from scumble.attestation.quote import TDX
+from scumble.attestation.dcap import TDX
 from scumble.cli import app
 
 DEPLOY = Path(__file__).parents[1] / "deploy"

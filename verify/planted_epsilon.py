@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.index import slack as coverage
-from scumble.index.tree import BinaryTree, WideTree
+from scumble.index.mechanisms.paper import BinaryTree
+from scumble.index.mechanisms.scumble import WideTree
 from scumble.lab.audit.tap import replaced
 from scumble.lab.comparators import training
 from scumble.lab.comparators.dp_bplus_tree import RoutingTree

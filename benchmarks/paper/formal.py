@@ -22,12 +22,12 @@ from benchmarks.paper.lab import Lab, Table
 from benchmarks.paper.style import INK, SHADES, log_axis, short
 from scumble import DPPLRIndex, IntegerDomain
 from scumble.index.contract import Index
+from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.slack import lossless_delta
-from scumble.index.tree import binary_tree
 from scumble.lab.comparators import CryptEpsilonIndex, DPBPlusTreeIndex, SpecialIndex
+from scumble.lab.comparators.curves import special_shift
 from scumble.lab.comparators.dp_rmi import DPRMIIndex
 from scumble.lab.comparators.fmi import FMIIndex
-from scumble.lab.comparators.special import shift_rows
 from scumble.privacy.noise import discrete_laplace
 
 __all__ = ["lemma_ratio", "rough_counts", "run"]
@@ -250,12 +250,12 @@ def _special(n: int, epsilon: Fraction, beta: Fraction, builds: int) -> tuple[Se
         return last[0]
 
     samples = _outcomes(make, counts, n, builds)
-    return Setting(n, float(epsilon), float(beta), mu=shift_rows(last[0].terms)), samples
+    return Setting(n, float(epsilon), float(beta), mu=special_shift(last[0].terms)), samples
 
 
 def _published(n: int, epsilon: Fraction, beta: Fraction, builds: int) -> tuple[Setting, Samples]:
     setting = Setting(n, float(epsilon), float(beta), alpha_s=1, tau=1)
-    domain, tree = IntegerDomain(0, n - 1), binary_tree(n, epsilon)
+    domain, tree = IntegerDomain(0, n - 1), BinaryTree(n, epsilon)
     counts = rough_counts(n, 100 * tree.levels**1.5 / setting.epsilon * log(n / setting.beta))
     noise = np.array([np.abs(tree.prefixes(discrete_laplace(tree.scale, n))) for _ in range(builds)])
 

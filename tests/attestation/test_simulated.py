@@ -3,6 +3,8 @@
 import hashlib
 import shutil
 import struct
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -15,8 +17,8 @@ from scumble.attestation import (
     Evidence,
     Policy,
     Producer,
-    binding,
     code_measurement,
+    measurement,
     producer,
     report_data,
     verify,
@@ -95,15 +97,15 @@ def test_the_code_measurement_follows_every_file_of_the_enclave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "scumble"
-    shutil.copytree(binding.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(measurement.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
     original = code_measurement()
-    monkeypatch.setattr(binding, "PACKAGE", package)
+    monkeypatch.setattr(measurement, "PACKAGE", package)
     assert code_measurement() == original
-    parts = {path.relative_to(package).parts[0] for path in binding.code_files(package)}
-    assert {part for part in parts if not part.startswith("_native")} == set(binding.CODE)
+    parts = {path.relative_to(package).parts[0] for path in measurement.code_files(package)}
+    assert {part for part in parts if not part.startswith("_native")} == set(measurement.CODE)
     assert any(part.startswith("_native") for part in parts)
     seen = {original}
-    for path in binding.code_files(package)[::7]:
+    for path in measurement.code_files(package)[::7]:
         path.write_bytes(path.read_bytes() + b"\n")
         assert code_measurement() not in seen
         seen.add(code_measurement())
@@ -114,3 +116,21 @@ def test_the_code_measurement_follows_every_file_of_the_enclave(
     (package / "enclave" / "__pycache__" / "pages.cpython-311.pyc").write_bytes(b"x")
     (package / "cli" / "added.py").write_text("")
     assert code_measurement() == before
+
+
+def test_the_code_for_hardware_is_not_loaded_without_it() -> None:
+    script = """
+import sys
+from scumble.attestation import Policy, producer, report_data, verify
+data = report_data(b"a public key", bytes(32))
+verify(producer("simulated").evidence(data), report_data=data, policy=Policy(allow_simulated=True))
+print(*(name for name in sys.modules if name.startswith("scumble.attestation.")))
+"""
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout.split()
+    assert sorted(name.rpartition(".")[2] for name in loaded) == [
+        "evidence",
+        "measurement",
+        "policy",
+        "producers",
+        "verification",
+    ]

@@ -108,9 +108,9 @@ def test_the_public_verifier_knows_no_root_but_amds() -> None:
         ({0x1A0: b"\x02"}, "different chip"),
         ({0x1A0: bytes(64)}, "different chip"),
         ({0x50: b"\xff"}, "another key or another nonce"),
-        ({0x00: b"\x04"}, "version that is not known"),
-        ({0x00: b"\x06"}, "version that is not known"),
-        ({0x00: b"\x01"}, "version that is not known"),
+        ({0x00: b"\x04"}, "version that Scumble does not know"),
+        ({0x00: b"\x06"}, "version that Scumble does not know"),
+        ({0x00: b"\x01"}, "version that Scumble does not know"),
     ],
 )
 def test_a_signed_report_with_one_thing_wrong_is_refused_for_that(changes: dict[int, bytes], because: str) -> None:

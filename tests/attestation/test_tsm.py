@@ -117,7 +117,7 @@ def test_requests_at_the_same_time_get_their_own_answers(amd: FakeConfigfs) -> N
 
 def test_a_platform_that_is_not_known_is_refused(amd: FakeConfigfs) -> None:
     amd.provider = "arm_cca_guest"
-    with pytest.raises(AttestationRefused, match="provider is not known"):
+    with pytest.raises(AttestationRefused, match="provider is none that Scumble knows"):
         producer("tsm", root=amd.root)
     assert list(amd.root.iterdir()) == []
 

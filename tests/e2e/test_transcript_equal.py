@@ -23,7 +23,7 @@ from scumble import opening
 from scumble.enclave import queries as execute
 from scumble.enclave.loads import Load, Rows
 from scumble.errors import QueryError
-from scumble.index.model import IndexModel
+from scumble.index.file import IndexModel
 from scumble.store.transcript import Event, comparable
 from scumble.wire.requests import Execution
 from scumble.wire.storage import Storage

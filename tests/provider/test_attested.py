@@ -12,7 +12,7 @@ from sample_rows import QUERIES, answer, is_right, loaded
 
 import scumble
 from scumble.attestation import Evidence, code_measurement, report_data
-from scumble.attestation.simulated import STATEMENT
+from scumble.attestation.producers import STATEMENT
 from scumble.cli import main
 from scumble.errors import AttestationRefused, FileError, InvalidParameter, ScumbleError, Tampered, Unavailable
 from scumble.owner.key_file import canonical

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from scumble.attestation import Evidence, report_data
-from scumble.attestation.simulated import STATEMENT, SimulatedProducer
+from scumble.attestation.producers import STATEMENT, SimulatedProducer
 from scumble.enclave.sharing import MOST_CHALLENGES, NONCE_BYTES, Sharing
 from scumble.enclave.vault import Vault
 from scumble.errors import AttestationRefused, ScumbleError, Tampered

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from scumble.attestation.binding import PACKAGE, code_files
+from scumble.attestation.measurement import PACKAGE, code_files
 
 LISTED = """
 import sys

@@ -13,8 +13,7 @@ import duckdb
 import numpy as np
 
 from scumble.index.curve import MonotoneCurve
-from scumble.index.file import encode
-from scumble.index.model import IndexModel
+from scumble.index.file import IndexModel, encode
 from scumble.index.segments import fit_segments
 from scumble.sql import AggregateQuery, Bound, TableAccess
 from scumble.types import Column, ColumnType, Domain, Kind, Schema, parse_domain

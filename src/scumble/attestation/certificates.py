@@ -23,7 +23,7 @@ UNREADABLE = (
     x509.InvalidVersion,
     x509.UnsupportedGeneralNameType,
 )
-"""What `cryptography` raises on certificates that somebody damaged or made up."""
+"""What `cryptography` raises on certificates that are damaged or made up."""
 HARMLESS = ("Parsed a serial number which wasn't positive", "Attribute's length must be")
 
 
@@ -35,7 +35,7 @@ def fingerprint(certificate: x509.Certificate) -> str:
 
 @contextmanager
 def reading(refusal: AttestationRefused) -> Iterator[None]:
-    """Untrusted certificates are read within: `refusal` is raised where they cannot be.
+    """Raise `refusal` if untrusted certificates, read inside the block, are damaged or made up.
 
     `cryptography` would warn each time of the serial number 0, which AMD gives to every VCEK and VLEK, and of names
     that only a forger makes.

@@ -1,9 +1,11 @@
-"""Intel TDX and SGX: a quote and its collateral come in, a verdict goes out. Nothing here is secret.
+"""Intel TDX and SGX: the verdict on a quote and its collateral. Nothing here is secret.
 
 `dcap-qvl` checks the signatures from the quote up to Intel's root, the revocation lists, every date, and the platform's
-level against Intel's signed list of levels (the collateral). What it leaves open is decided here: the layout byte by
-byte, debugging, which levels are good enough, and the measurement and report data asked for. docs/attestation.md lists
-each check.
+level against Intel's signed list of levels (the collateral). What it leaves open is decided here: debugging, which
+levels are good enough, the measurement and report data asked for, and the layout: it passes over unsigned bytes, such
+as lengths, the spelling of the PEM certificates and what follows the quote. Here every byte must be where it belongs,
+so that nobody can vary an accepted quote; only the number of zero bytes after it is free, since platforms pad quotes
+differently. docs/attestation.md lists each check.
 
 The measurement of an SGX enclave is its MRENCLAVE. That of a TDX machine is SHA-384 over MRTD and RTMR0 to RTMR3, 48
 bytes each, one after the other: firmware, its configuration, kernel, command line and whatever is measured later.
@@ -12,21 +14,36 @@ bytes each, one after the other: firmware, its configuration, kernel, command li
 import hashlib
 import hmac
 import json
+import struct
+from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from scumble.attestation.certificates import fingerprint
+from scumble.attestation.certificates import fingerprint, reading
 from scumble.attestation.evidence import Evidence
 from scumble.attestation.policy import Policy, Verdict, conclude
-from scumble.attestation.quote import INTEL_ROOT, SGX, TDX, Quote
 from scumble.errors import AttestationRefused
 
-__all__ = ["stated_measurement", "verify"]
+__all__ = ["INTEL_ROOT", "Quote", "stated_measurement", "verify"]
+
+INTEL_ROOT = "a0af031289f5d5d4132f9186068a7fc13628633ba235777472e29b6b6c67a49e"
+"""SHA-256 over the SubjectPublicKeyInfo of the Intel SGX Root CA."""
+
+HEADER = struct.Struct("<HHI")
+HEADER_BYTES = 48
+SGX, TDX = 0x00, 0x81
+ECDSA_P256 = 2
+BODY_BYTES = {(3, SGX): 384, (4, SGX): 384, (4, TDX): 584}
+"""By version and TEE; from version 5 on, the type of the body and its length are written before it."""
+TYPED_BODY_BYTES = {1: (SGX, 384), 2: (TDX, 584), 3: (TDX, 648)}
+PEM_CHAIN, QE_REPORT = 5, 6
+SIGNATURE_AND_KEY_BYTES = 64 + 64
+QE_REPORT_BYTES = 384 + 64
 
 TEES = {"tdx": TDX, "sgx": SGX}
 UP_TO_DATE = "UpToDate"
@@ -45,6 +62,100 @@ SGX_REPORT_DATA = slice(320, 384)
 SGX_DEBUG = 0x02
 TDX_DEBUG = 0xFF
 """The attributes that make a machine untrusted: DEBUG is bit 0, and the others of its byte are reserved."""
+
+
+@dataclass(frozen=True)
+class Quote:
+    """The parts of a quote that are checked here, not only by `dcap-qvl`."""
+
+    tee: int
+    body: bytes
+
+    @classmethod
+    def parse(cls, raw: bytes, *, root: str) -> Self:
+        """The quote in `raw`; AttestationRefused if a byte of it is not where it should be.
+
+        `root` is the fingerprint of the root that its chain must end in.
+        """
+        with reading(unreadable()):
+            return cls.parse_strictly(Cursor(raw), root)
+
+    @classmethod
+    def parse_strictly(cls, cursor: "Cursor", root: str) -> Self:
+        """The quote at `cursor`."""
+        version, key_type, tee = HEADER.unpack_from(cursor.take(HEADER_BYTES))
+        if key_type != ECDSA_P256:
+            raise unreadable()
+        if version == 5:
+            body_type, length = cursor.number(2), cursor.number(4)
+            if TYPED_BODY_BYTES.get(body_type) != (tee, length):
+                raise unreadable()
+        elif (version, tee) in BODY_BYTES:
+            length = BODY_BYTES[version, tee]
+        else:
+            raise unreadable()
+        body = cursor.take(length)
+        signature = Cursor(cursor.take(cursor.number(4)))
+        if any(cursor.rest()):
+            raise unreadable()
+        signature.take(SIGNATURE_AND_KEY_BYTES)
+        if version > 3:
+            signature = signature.certification(QE_REPORT)
+        signature.take(QE_REPORT_BYTES)
+        signature.take(signature.number(2))
+        check_chain(signature.certification(PEM_CHAIN).rest(), root)
+        return cls(tee, body)
+
+
+class Cursor:
+    """A place in bytes, from which parts are taken one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def take(self, length: int) -> bytes:
+        """The next `length` bytes."""
+        if length > len(self.data):
+            raise unreadable()
+        part, self.data = self.data[:length], self.data[length:]
+        return part
+
+    def number(self, size: int) -> int:
+        """The next `size` bytes as a little-endian number."""
+        return int.from_bytes(self.take(size), "little")
+
+    def rest(self) -> bytes:
+        """What is left."""
+        return self.data
+
+    def certification(self, expected: int) -> "Cursor":
+        """The certification data that fills the rest, if it is of the expected type."""
+        if self.number(2) != expected or self.number(4) != len(self.data):
+            raise unreadable()
+        return self
+
+
+def check_chain(pem: bytes, root: str) -> None:
+    """Refuse a chain of certificates that is spelled otherwise than `cryptography` would, or ends in another root."""
+    certificates = x509.load_pem_x509_certificates(pem)
+    spelled = b"".join(each.public_bytes(Encoding.PEM) for each in certificates)
+    if len(certificates) != 3 or pem.removesuffix(b"\0") != spelled:
+        raise unreadable()
+    last = certificates[-1]
+    if fingerprint(last) != root:
+        raise AttestationRefused("the quote's root certificate is not Intel's", hint="the quote was altered or forged")
+    last.verify_directly_issued_by(last)
+
+
+def unreadable() -> AttestationRefused:
+    """The refusal of a quote that cannot be read."""
+    return AttestationRefused(
+        "the quote is not laid out as Intel's specification says",
+        hint="versions 3 to 5 with an embedded chain of PCK certificates are read here; the quote may be damaged",
+    )
+
+
+# --- checks ----------------------------------------------------------------------------------------
 
 
 def verify(
@@ -77,7 +188,7 @@ def verify(
 
 
 def stated_measurement(report: bytes) -> bytes:
-    """The measurement in a quote, unverified: for whoever runs the enclave, to publish."""
+    """The measurement in a quote, unverified, for the enclave's operator to publish."""
     return measurement_of(Quote.parse(report, root=INTEL_ROOT))
 
 

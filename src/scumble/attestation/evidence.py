@@ -1,7 +1,7 @@
-"""Evidence: what an enclave's platform says about it, as one sequence of bytes that anybody may see.
+"""Evidence: what an enclave's platform says about it, as bytes that anybody may see; and what binds it to a connection.
 
-It comes from an untrusted provider, so reading it is strict: one encoding for each value, every length limited, nothing
-left over. Reading proves nothing; `scumble.attestation.verify` does.
+It arrives from an untrusted provider, so reading it is strict: one encoding for each value, every length limited,
+nothing left over. Reading proves nothing; `scumble.attestation.verify` does.
 
     magic "SCUMBLE-EVIDENCE-1\\n"
     kind, report        each a little-endian u32 length and as many bytes
@@ -9,15 +9,16 @@ left over. Reading proves nothing; `scumble.attestation.verify` does.
     name, value ...     each as above, names in strictly ascending order
 """
 
+import hashlib
 import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from scumble.errors import AttestationRefused
+from scumble.errors import AttestationRefused, InvalidParameter
 
-__all__ = ["KINDS", "MAXIMUM_BYTES", "Evidence"]
+__all__ = ["KINDS", "MAXIMUM_BYTES", "NONCE_BYTES", "REPORT_DATA_BYTES", "Evidence", "report_data"]
 
 KINDS = ("sev-snp", "tdx", "sgx", "simulated")
 MAXIMUM_REPORT_BYTES = 1 << 16
@@ -29,6 +30,11 @@ MAXIMUM_BYTES = 1 << 20
 MAGIC = b"SCUMBLE-EVIDENCE-1\n"
 LENGTH = struct.Struct("<I")
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+
+NONCE_BYTES = 32
+REPORT_DATA_BYTES = 64
+BINDING_DOMAIN = b"scumble attestation: enclave key and client nonce, 1"
+BINDING_LENGTH = struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
@@ -43,8 +49,8 @@ class Evidence:
         object.__setattr__(self, "extras", dict(self.extras))
         if self.kind not in KINDS:
             raise AttestationRefused(
-                "the evidence is of a kind that is not known here",
-                hint="known are " + ", ".join(KINDS) + "; a later version of Scumble may know more",
+                "the evidence is of a kind that this version of Scumble does not know",
+                hint="it knows " + ", ".join(KINDS) + "; a later version may know more",
             )
         too_large = (
             len(self.report) > MAXIMUM_REPORT_BYTES
@@ -118,5 +124,22 @@ def malformed() -> AttestationRefused:
     """The refusal of bytes that are no evidence."""
     return AttestationRefused(
         "the evidence is truncated, altered, or none at all",
-        hint="the provider answered with something else than evidence: check the address, and that it is a Scumble",
+        hint="the provider answered with something else: check the address, and that a Scumble service answers there",
     )
+
+
+def report_data(public_key: bytes, nonce: bytes) -> bytes:
+    """Hash an enclave's key and a client's nonce into the 64 bytes that the evidence must state.
+
+    SHA-512 over a label, the key and the nonce, each after its length.
+    """
+    if len(nonce) != NONCE_BYTES:
+        raise InvalidParameter(f"a nonce has {NONCE_BYTES} bytes", hint="draw a fresh one for each connection")
+    if not public_key:
+        raise InvalidParameter("there is no public key to bind", hint="make the enclave's key pair first")
+    return hashlib.sha512(b"".join(framed(part) for part in (BINDING_DOMAIN, public_key, nonce))).digest()
+
+
+def framed(part: bytes) -> bytes:
+    """Prefix a part with its length, so that no two lists of parts hash alike."""
+    return BINDING_LENGTH.pack(len(part)) + part

@@ -1,4 +1,4 @@
-"""What whoever connects demands of an enclave, and what is said of one that meets it. Both are public.
+"""What a client demands of an enclave, and the verdict on one that meets it. Both are public.
 
 `Policy` with no arguments is the strict one: real hardware, no debugging, nothing that the maker of the chip calls out
 of date. `conclude` is the end of every verifier: it compares what the evidence states with what was asked for.
@@ -13,7 +13,6 @@ from scumble.errors import AttestationRefused, InvalidParameter
 
 __all__ = ["Policy", "Tcb", "Verdict", "conclude"]
 
-REPORT_DATA_BYTES = 64
 HEX = re.compile(r"(?:[0-9a-f]{2})+")
 
 

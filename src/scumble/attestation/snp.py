@@ -1,13 +1,18 @@
-"""AMD SEV-SNP: a report and its certificates come in, a verdict goes out. Nothing here is secret.
+"""AMD SEV-SNP: the verdict on a report and its certificates. Nothing here is secret.
 
 The report must be signed by a key that AMD's pinned root vouches for, at the firmware level and for the chip that the
 report names; the guest must not be open to its host; and it must state the measurement and report data asked for.
 docs/attestation.md lists each check.
+
+The layout is that of AMD's SEV-SNP firmware ABI (document 56860, revision 1.55 and later), for report versions 2, 3 and
+5. Parsing is strict: a reserved byte or bit that is not zero is refused, since nobody knows what it would mean.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from enum import IntFlag
+from enum import IntEnum, IntFlag
+from typing import Self
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -18,25 +23,172 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from scumble.attestation.certificates import reading
 from scumble.attestation.evidence import Evidence
 from scumble.attestation.policy import Policy, Tcb, Verdict, conclude
-from scumble.attestation.snp_certificates import ROOTS, Chain, find_chain, wrong_chain
-from scumble.attestation.snp_report import GuestPolicy, Report, SigningKey, tcb_of
+from scumble.attestation.snp_certificates import (
+    ROOTS,
+    Chain,
+    chip_in,
+    disagreement,
+    find_chain,
+    integer_in,
+    text_in,
+    wrong_chain,
+)
 from scumble.errors import AttestationRefused
 
 __all__ = ["stated_measurement", "verify"]
 
-OIDS = {
-    "product": "1.3.6.1.4.1.3704.1.2",
-    "bootloader": "1.3.6.1.4.1.3704.1.3.1",
-    "tee": "1.3.6.1.4.1.3704.1.3.2",
-    "snp": "1.3.6.1.4.1.3704.1.3.3",
-    "microcode": "1.3.6.1.4.1.3704.1.3.8",
-    "fmc": "1.3.6.1.4.1.3704.1.3.9",
-    "hwid": "1.3.6.1.4.1.3704.1.4",
-    "csp": "1.3.6.1.4.1.3704.1.5",
+REPORT_BYTES = 0x4A0
+SIGNED_BYTES = 0x2A0
+COMPONENT_BYTES = 48
+ECDSA_P384_SHA384 = 1
+
+RESERVED = {
+    2: ((0x4C, 0x50), (0x188, 0x1A0), (0x1EB, 0x1EC), (0x1EF, 0x1F0), (0x1F8, 0x2A0)),
+    3: ((0x4C, 0x50), (0x18B, 0x1A0), (0x1EB, 0x1EC), (0x1EF, 0x1F0), (0x1F8, 0x2A0)),
+    5: ((0x4C, 0x50), (0x18B, 0x1A0), (0x1EB, 0x1EC), (0x1EF, 0x1F0), (0x208, 0x2A0)),
 }
-INTEGER, OCTET_STRING, UTF8_STRING, IA5_STRING = 0x02, 0x04, 0x0C, 0x16
-CHIP_ID_BYTES = 64
-TURIN_CHIP_ID_BYTES = 8
+"""By report version: what must be zero in the signed part."""
+SIGNATURE_RESERVED = ((0x2D0, 0x2E8), (0x318, 0x330), (0x330, REPORT_BYTES))
+
+
+class GuestPolicy(IntFlag):
+    """The bits of a guest's policy above the two bytes of the ABI version that it asks for."""
+
+    SMT = 1 << 16
+    ALWAYS_ONE = 1 << 17
+    MIGRATE_MA = 1 << 18
+    DEBUG = 1 << 19
+    SINGLE_SOCKET = 1 << 20
+    CXL_ALLOW = 1 << 21
+    MEM_AES_256_XTS = 1 << 22
+    RAPL_DIS = 1 << 23
+    CIPHERTEXT_HIDING_DRAM = 1 << 24
+    PAGE_SWAP_DISABLE = 1 << 25
+
+
+class Platform(IntFlag):
+    """What the host has switched on."""
+
+    SMT_EN = 1 << 0
+    TSME_EN = 1 << 1
+    ECC_EN = 1 << 2
+    RAPL_DIS = 1 << 3
+    CIPHERTEXT_HIDING_DRAM_EN = 1 << 4
+    ALIAS_CHECK_COMPLETE = 1 << 5
+    TIO_EN = 1 << 7
+
+
+class SigningKey(IntEnum):
+    """Which key signed a report: that of the chip, or one that a cloud loaded."""
+
+    VCEK = 0
+    VLEK = 1
+
+
+@dataclass(frozen=True)
+class Report:
+    """The fields that are checked or shown."""
+
+    version: int
+    guest_svn: int
+    policy: GuestPolicy
+    abi: tuple[int, int]
+    vmpl: int
+    platform: Platform
+    signing_key: SigningKey
+    report_data: bytes
+    measurement: bytes
+    host_data: bytes
+    reported_tcb: bytes
+    launch_tcb: bytes
+    cpu: tuple[int, int] | None
+    chip_id: bytes
+    signed: bytes
+    signature: tuple[int, int]
+
+    @classmethod
+    def parse(cls, raw: bytes) -> Self:
+        """The report in `raw`; AttestationRefused if it is not one, or sets what is reserved."""
+        if len(raw) != REPORT_BYTES:
+            raise unreadable(f"an SEV-SNP report has {REPORT_BYTES} bytes")
+        version = number(raw, 0x00, 4)
+        if version not in RESERVED:
+            raise unreadable("the SEV-SNP report is of a version that Scumble does not know")
+        if any(any(raw[start:stop]) for start, stop in (*RESERVED[version], *SIGNATURE_RESERVED)):
+            raise unreadable("the SEV-SNP report sets what is reserved")
+        if number(raw, 0x34, 4) != ECDSA_P384_SHA384:
+            raise unreadable("the SEV-SNP report is not signed with ECDSA on P-384")
+        return cls(
+            version=version,
+            guest_svn=number(raw, 0x04, 4),
+            policy=policy_of(number(raw, 0x08, 8)),
+            abi=(raw[0x09], raw[0x08]),
+            vmpl=number(raw, 0x30, 4),
+            platform=platform_of(number(raw, 0x40, 8)),
+            signing_key=signing_key_of(number(raw, 0x48, 4)),
+            report_data=raw[0x50:0x90],
+            measurement=raw[0x90:0xC0],
+            host_data=raw[0xC0:0xE0],
+            reported_tcb=raw[0x180:0x188],
+            launch_tcb=raw[0x1F0:0x1F8],
+            cpu=(raw[0x188], raw[0x189]) if version > 2 else None,
+            chip_id=raw[0x1A0:0x1E0],
+            signed=raw[:SIGNED_BYTES],
+            signature=(number(raw, 0x2A0, COMPONENT_BYTES), number(raw, 0x2E8, COMPONENT_BYTES)),
+        )
+
+
+def tcb_of(raw: bytes, product: str) -> Tcb:
+    """The security versions in eight bytes, which Turin lays out in its own way."""
+    if product == "Turin":
+        tcb, reserved = Tcb(fmc=raw[0], bootloader=raw[1], tee=raw[2], snp=raw[3], microcode=raw[7]), raw[4:7]
+    else:
+        tcb, reserved = Tcb(bootloader=raw[0], tee=raw[1], snp=raw[6], microcode=raw[7]), raw[2:6]
+    if any(reserved):
+        raise unreadable("the SEV-SNP report sets what is reserved in a TCB version")
+    return tcb
+
+
+def policy_of(value: int) -> GuestPolicy:
+    """The guest's policy without its ABI version."""
+    flags = value & ~0xFFFF
+    if flags & ~sum(GuestPolicy) or not flags & GuestPolicy.ALWAYS_ONE:
+        raise unreadable("the SEV-SNP report has a guest policy that cannot be")
+    return GuestPolicy(flags)
+
+
+def platform_of(value: int) -> Platform:
+    """Read which of its features the host has switched on."""
+    if value & ~sum(Platform):
+        raise unreadable("the SEV-SNP report sets what is reserved in its platform information")
+    return Platform(value)
+
+
+def signing_key_of(value: int) -> SigningKey:
+    """Which key signed, from a word with AUTHOR_KEY_EN in bit 0, MASK_CHIP_KEY in bit 1, SIGNING_KEY in bits 2 to 4."""
+    if value >> 5:
+        raise unreadable("the SEV-SNP report sets what is reserved in its key information")
+    if value >> 1 & 1 or value >> 2 not in tuple(SigningKey):
+        raise AttestationRefused(
+            "the SEV-SNP report is not signed by any key",
+            hint="the host masks its chip's key (MASK_CHIP_KEY): use one that does not",
+        )
+    return SigningKey(value >> 2)
+
+
+def number(raw: bytes, offset: int, size: int) -> int:
+    """A little-endian number."""
+    return int.from_bytes(raw[offset : offset + size], "little")
+
+
+def unreadable(sentence: str) -> AttestationRefused:
+    """The refusal of a report that cannot be read."""
+    return AttestationRefused(
+        sentence, hint="the report is damaged, or its firmware is newer than this version of Scumble"
+    )
+
+
+# --- checks ----------------------------------------------------------------------------------------
 
 
 def verify(
@@ -50,7 +202,9 @@ def verify(
     """The verdict on an SEV-SNP report; AttestationRefused if any check fails."""
     report = Report.parse(evidence.report)
     with reading(wrong_chain("a certificate or revocation list in the evidence cannot be read")):
-        chain = find_chain(evidence.extras, report.signing_key, now=now, roots=roots, require_crl=policy.require_crl)
+        chain = find_chain(
+            evidence.extras, report.signing_key.name, now=now, roots=roots, require_crl=policy.require_crl
+        )
         check_signature(report, chain.leaf)
         check_leaf(report, chain)
     check_guest(report, policy)
@@ -66,7 +220,7 @@ def verify(
 
 
 def stated_measurement(report: bytes) -> bytes:
-    """The measurement in a report, unverified: for whoever runs the enclave, to publish."""
+    """The measurement in a report, unverified, for the enclave's operator to publish."""
     return Report.parse(report).measurement
 
 
@@ -169,46 +323,3 @@ def product_of(family: int, model: int) -> str:
     if family == 0x1A and model < 0x20:
         return "Turin"
     return ""
-
-
-def extension(leaf: x509.Certificate, name: str) -> bytes:
-    """The value of one of AMD's extensions."""
-    value = leaf.extensions.get_extension_for_oid(x509.ObjectIdentifier(OIDS[name])).value
-    if not isinstance(value, x509.UnrecognizedExtension):
-        raise disagreement(name)
-    return value.value
-
-
-def short_form(value: bytes, *tags: int) -> bytes:
-    """The contents of a DER value of at most 127 bytes with one of those tags."""
-    if len(value) < 2 or value[0] not in tags or value[1] > 0x7F or len(value) != 2 + value[1]:
-        raise ValueError("not the DER that was expected")
-    return value[2:]
-
-
-def integer_in(leaf: x509.Certificate, name: str) -> int:
-    """A number in an extension."""
-    return int.from_bytes(short_form(extension(leaf, name), INTEGER), "big", signed=True)
-
-
-def text_in(leaf: x509.Certificate, name: str) -> str:
-    """A text in an extension."""
-    return short_form(extension(leaf, name), IA5_STRING, UTF8_STRING).decode("ascii")
-
-
-def chip_in(leaf: x509.Certificate, product: str) -> bytes:
-    """The chip that a VCEK belongs to, as the report writes it: 64 bytes; AMD once left out the DER around them."""
-    value = extension(leaf, "hwid")
-    size = TURIN_CHIP_ID_BYTES if product == "Turin" else CHIP_ID_BYTES
-    chip = value if len(value) == size else short_form(value, OCTET_STRING)
-    if len(chip) != size:
-        raise disagreement("chip")
-    return chip.ljust(CHIP_ID_BYTES, b"\0")
-
-
-def disagreement(what: str) -> AttestationRefused:
-    """The refusal of a certificate that belongs to another report."""
-    return AttestationRefused(
-        f"the certificate and the SEV-SNP report name a different {what}",
-        hint="the provider sent the certificate of another chip or firmware level",
-    )

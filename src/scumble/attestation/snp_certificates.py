@@ -1,4 +1,4 @@
-"""AMD's certificates: what an untrusted host handed over comes in, a chain that ends in a pinned root goes out.
+"""AMD's certificates: from what an untrusted host handed over to a chain that ends in a pinned root.
 
     ARK (pinned) -> ASK  -> VCEK, the key of one chip at one firmware level
                  -> ASVK -> VLEK, a key that AMD leases to a cloud
@@ -20,10 +20,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from scumble.attestation.certificates import fingerprint
-from scumble.attestation.snp_report import SigningKey
 from scumble.errors import AttestationRefused
 
-__all__ = ["ROOTS", "Chain", "find_chain", "wrong_chain"]
+__all__ = ["ROOTS", "Chain", "chip_in", "disagreement", "find_chain", "integer_in", "text_in", "wrong_chain"]
 
 ROOTS = {
     "Milan": "9f056bee44377e29308cb5ffa895bdfb62d18881fa6bed8d6f075b0204089cb9",
@@ -43,6 +42,20 @@ TABLE_CERTIFICATES = {
     uuid.UUID("c0b406a4-a803-4952-9743-3fb6014cd0ae"),  # ARK
 }
 TABLE_CRL = uuid.UUID("92f81bc3-5811-4d3d-97ff-d19f88dc67ea")
+OIDS = {
+    "product": "1.3.6.1.4.1.3704.1.2",
+    "bootloader": "1.3.6.1.4.1.3704.1.3.1",
+    "tee": "1.3.6.1.4.1.3704.1.3.2",
+    "snp": "1.3.6.1.4.1.3704.1.3.3",
+    "microcode": "1.3.6.1.4.1.3704.1.3.8",
+    "fmc": "1.3.6.1.4.1.3704.1.3.9",
+    "hwid": "1.3.6.1.4.1.3704.1.4",
+    "csp": "1.3.6.1.4.1.3704.1.5",
+}
+INTEGER, OCTET_STRING, UTF8_STRING, IA5_STRING = 0x02, 0x04, 0x0C, 0x16
+CHIP_ID_BYTES = 64
+TURIN_CHIP_ID_BYTES = 8
+
 PSS = padding.PSS(mgf=padding.MGF1(hashes.SHA384()), salt_length=48)
 
 
@@ -57,15 +70,15 @@ class Chain:
 
 def find_chain(
     extras: Mapping[str, bytes],
-    key: SigningKey,
+    key: str,
     *,
     now: datetime,
     roots: Mapping[str, str],
     require_crl: bool,
 ) -> Chain:
-    """The chain from the certificate of the key that signed the report to a root in `roots`."""
+    """The chain from the certificate of the key that signed the report, VCEK or VLEK, to a root in `roots`."""
     certificates, crls = read_extras(extras)
-    leaf = named(certificates, f"SEV-{key.name}")
+    leaf = named(certificates, f"SEV-{key}")
     middle = named(certificates, name_of(leaf.issuer))
     root = named(certificates, name_of(middle.issuer))
     product = name_of(root.subject).removeprefix("ARK-")
@@ -156,9 +169,9 @@ def name_of(name: x509.Name) -> str:
     return str(common[0].value)
 
 
-def issuer_name(key: SigningKey, product: str) -> str:
+def issuer_name(key: str, product: str) -> str:
     """What AMD calls the issuer of chip keys (ASK) or of leased keys (ASVK)."""
-    return f"SEV-{product}" if key is SigningKey.VCEK else f"SEV-VLEK-{product}"
+    return f"SEV-{product}" if key == "VCEK" else f"SEV-VLEK-{product}"
 
 
 def check_issued(certificate: x509.Certificate, issuer: x509.Certificate, now: datetime) -> None:
@@ -202,4 +215,50 @@ def wrong_chain(sentence: str) -> AttestationRefused:
     """The refusal of certificates."""
     return AttestationRefused(
         sentence, hint="the provider hands out wrong certificates: AMD's key distribution service has the right ones"
+    )
+
+
+# --- what AMD states in a leaf -----------------------------------------------------------------------
+
+
+def extension(leaf: x509.Certificate, name: str) -> bytes:
+    """The value of one of AMD's extensions."""
+    value = leaf.extensions.get_extension_for_oid(x509.ObjectIdentifier(OIDS[name])).value
+    if not isinstance(value, x509.UnrecognizedExtension):
+        raise disagreement(name)
+    return value.value
+
+
+def short_form(value: bytes, *tags: int) -> bytes:
+    """The contents of a DER value of at most 127 bytes with one of those tags."""
+    if len(value) < 2 or value[0] not in tags or value[1] > 0x7F or len(value) != 2 + value[1]:
+        raise ValueError("not the DER that was expected")
+    return value[2:]
+
+
+def integer_in(leaf: x509.Certificate, name: str) -> int:
+    """A number in an extension."""
+    return int.from_bytes(short_form(extension(leaf, name), INTEGER), "big", signed=True)
+
+
+def text_in(leaf: x509.Certificate, name: str) -> str:
+    """A text in an extension."""
+    return short_form(extension(leaf, name), IA5_STRING, UTF8_STRING).decode("ascii")
+
+
+def chip_in(leaf: x509.Certificate, product: str) -> bytes:
+    """The chip that a VCEK belongs to, as the report writes it: 64 bytes; AMD once left out the DER around them."""
+    value = extension(leaf, "hwid")
+    size = TURIN_CHIP_ID_BYTES if product == "Turin" else CHIP_ID_BYTES
+    chip = value if len(value) == size else short_form(value, OCTET_STRING)
+    if len(chip) != size:
+        raise disagreement("chip")
+    return chip.ljust(CHIP_ID_BYTES, b"\0")
+
+
+def disagreement(what: str) -> AttestationRefused:
+    """The refusal of a certificate that belongs to another report."""
+    return AttestationRefused(
+        f"the certificate and the SEV-SNP report name a different {what}",
+        hint="the provider sent the certificate of another chip or firmware level",
     )

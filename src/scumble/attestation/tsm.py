@@ -1,8 +1,8 @@
 """Evidence from the machine that this process runs in, through Linux's configfs-tsm (Documentation/ABI/testing,
 configfs-tsm-report; Linux 6.7 and later).
 
-64 bytes go in, a report that the hardware signed comes out, and with it the certificates that the host hands out. Where
-those are incomplete, a directory of endorsements supplies them: AMD's certificates, or Intel's collateral.
+The hardware signs a report that states 64 given bytes; the host hands out certificates with it. Where those are
+incomplete, a directory of endorsements supplies them: AMD's certificates, or Intel's collateral.
 """
 
 import errno
@@ -13,13 +13,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from scumble.attestation import dcap, snp
-from scumble.attestation.evidence import Evidence
-from scumble.attestation.policy import REPORT_DATA_BYTES
+from scumble.attestation.evidence import REPORT_DATA_BYTES, Evidence
+from scumble.attestation.producers import ROOT
 from scumble.errors import AttestationRefused
 
-__all__ = ["ENDORSEMENTS", "ROOT", "TsmProducer"]
+__all__ = ["ENDORSEMENTS", "TsmProducer"]
 
-ROOT = Path("/sys/kernel/config/tsm/report")
 PROVIDERS = {"sev_guest": "sev-snp", "tdx_guest": "tdx"}
 ENDORSEMENTS = {
     "certificates.pem": "certificates",
@@ -46,14 +45,14 @@ class TsmProducer:
             provider = read(entry / "provider").decode("ascii", "replace").strip()
         if provider not in PROVIDERS:
             raise AttestationRefused(
-                "the platform's attestation provider is not known here",
-                hint="known are " + " and ".join(PROVIDERS) + "; `cat` the file `provider` of an entry to see which",
+                "the platform's attestation provider is none that Scumble knows",
+                hint="it knows " + " and ".join(PROVIDERS) + "; `cat` the file `provider` of an entry to see which",
             )
         self.kind = PROVIDERS[provider]
 
     @property
     def measurement(self) -> str:
-        """What the platform says that it measured, unverified: for whoever runs the enclave, to publish."""
+        """What the platform says that it measured, unverified, for the enclave's operator to publish."""
         report = self.evidence(bytes(REPORT_DATA_BYTES)).report
         stated = snp.stated_measurement if self.kind == "sev-snp" else dcap.stated_measurement
         return stated(report).hex()

@@ -1,11 +1,15 @@
-"""The one way to judge evidence: it comes in with what it must state and who is acceptable, a verdict goes out."""
+"""Judge evidence: does it state what was asked for, and does it meet the policy? Nothing here is secret.
+
+The code for each maker's hardware is imported when its evidence arrives: an enclave process that meets none of it does
+without.
+"""
 
 from datetime import UTC, datetime
 
-from scumble.attestation import dcap, simulated, snp
-from scumble.attestation.evidence import Evidence
-from scumble.attestation.policy import REPORT_DATA_BYTES, Policy, Verdict
-from scumble.errors import InvalidParameter
+from scumble.attestation.evidence import REPORT_DATA_BYTES, Evidence
+from scumble.attestation.policy import Policy, Verdict, conclude
+from scumble.attestation.producers import MEASUREMENT_BYTES, STATEMENT
+from scumble.errors import AttestationRefused, InvalidParameter
 
 __all__ = ["verify"]
 
@@ -24,6 +28,33 @@ def verify(evidence: Evidence, *, report_data: bytes, policy: Policy, now: datet
     elif now.tzinfo is None:
         raise InvalidParameter("the time has no time zone", hint="datetime.now(UTC) has one")
     if evidence.kind == "simulated":
-        return simulated.verify(evidence, report_data=report_data, policy=policy)
-    judge = snp.verify if evidence.kind == "sev-snp" else dcap.verify
-    return judge(evidence, report_data=report_data, policy=policy, now=now)
+        return _verify_simulated(evidence, report_data=report_data, policy=policy)
+    if evidence.kind == "sev-snp":
+        from scumble.attestation import snp
+
+        return snp.verify(evidence, report_data=report_data, policy=policy, now=now)
+    from scumble.attestation import dcap
+
+    return dcap.verify(evidence, report_data=report_data, policy=policy, now=now)
+
+
+def _verify_simulated(evidence: Evidence, *, report_data: bytes, policy: Policy) -> Verdict:
+    """Compare simulated evidence like real evidence, if the policy allows it at all."""
+    if not policy.allow_simulated:
+        raise AttestationRefused(
+            "the enclave is simulated: nothing protects what you send from the provider",
+            hint="connect to real hardware; to try things out, allow it with --insecure-simulated-enclave",
+        )
+    stated = evidence.report.removeprefix(STATEMENT)
+    if not evidence.report.startswith(STATEMENT) or len(stated) != MEASUREMENT_BYTES + REPORT_DATA_BYTES:
+        raise AttestationRefused(
+            "the simulated evidence cannot be read", hint="the provider runs another version of Scumble"
+        )
+    return conclude(
+        evidence.kind,
+        stated[:MEASUREMENT_BYTES],
+        stated[MEASUREMENT_BYTES:],
+        {"status": "simulated: proves nothing"},
+        report_data=report_data,
+        policy=policy,
+    )

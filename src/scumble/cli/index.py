@@ -6,7 +6,7 @@ refused before the budget is spent.
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -22,7 +22,7 @@ from scumble.durable import Draft
 from scumble.errors import InvalidParameter
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.file import encode
-from scumble.index.model import MechanismName, SlackName
+from scumble.index.slack import SlackName
 from scumble.owner.indexes import index_cost
 from scumble.owner.ledger import Spend
 from scumble.privacy.amounts import show as written
@@ -89,7 +89,7 @@ def fit(
         ),
     ] = None,
     mechanism: Annotated[
-        MechanismName, typer.Option(help="Ours, or the paper's.", rich_help_panel="Method")
+        Literal["scumble", "paper"], typer.Option(help="Ours, or the paper's.", rich_help_panel="Method")
     ] = "scumble",
     slack: Annotated[
         SlackName,

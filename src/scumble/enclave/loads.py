@@ -20,8 +20,7 @@ from scumble.enclave.pages import DataKeys, RunWriter, Scratch
 from scumble.enclave.versions import History, OpenVersion
 from scumble.errors import Exists, InvalidParameter, Refused
 from scumble.index.dp_plr import DPPLRIndex
-from scumble.index.file import encode
-from scumble.index.model import IndexModel
+from scumble.index.file import IndexModel, encode
 from scumble.privacy.budget import unsafe_budget
 from scumble.wire.catalog import Run, Table
 from scumble.wire.requests import BeginLoad, IndexOrder, RowLayout

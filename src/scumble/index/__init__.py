@@ -1,1 +1,1 @@
-"""The index, stage by stage: histogram, curve, segments, lookup, file."""
+"""The index, stage by stage: histogram, mechanism, curve, segments, slack, lookup, file."""

@@ -1,4 +1,4 @@
-"""DP-PLR: keys and a budget come in, a differentially private learned index goes out.
+"""DP-PLR, the differentially private learned index, fitted to a column of keys for a budget.
 
 The keys are secret, and so is every stage before the noise; the fitted index is public. `_build` reads top to bottom as
 the paper does: noisy curve, isotonic regression, segments, slack.
@@ -8,28 +8,22 @@ from fractions import Fraction
 from math import ceil
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self, get_args
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Self
 
 from scumble.errors import FileError, InvalidParameter, NotFitted
 from scumble.index.contract import Index, Terms, check_count
 from scumble.index.curve import MonotoneCurve, NoisyCurve, make_monotone
-from scumble.index.file import decode, encode, fixed_bytes, most_segments
+from scumble.index.file import IndexModel, decode, encode, fixed_bytes, most_segments
 from scumble.index.histogram import MAX_ROWS, Histogram
-from scumble.index.model import IndexModel, MechanismName, SlackName
+from scumble.index.mechanisms import MECHANISMS
 from scumble.index.segments import Segments, fit_segments, fit_within
-from scumble.index.slack import curve_bound, lossless_delta, published_bound, release_bound
-from scumble.index.summary import IndexSummary, summarize
-from scumble.index.tree import curve_tree, release_adaptive_curve, release_curve
+from scumble.index.slack import SLACKS, PaperSlack, SlackName
 from scumble.privacy.amounts import Exact, exact, show
 
-__all__ = ["DPPLRIndex"]
+if TYPE_CHECKING:
+    from scumble.index.summary import IndexSummary
 
-SLACK_SHARE = Fraction(3, 10)  # of epsilon, for measuring the slack; the curve gets the rest
-CHUNK = 1 << 20
-IntArray = NDArray[np.int64]
+__all__ = ["DPPLRIndex"]
 
 
 class DPPLRIndex(Index):
@@ -49,7 +43,7 @@ class DPPLRIndex(Index):
         max_bytes: int | None = None,
         max_segments: int | None = None,
         max_error: int | None = None,
-        mechanism: MechanismName = "scumble",
+        mechanism: str = "scumble",
         slack: SlackName = "measured",
         alpha_s: Exact | None = None,
     ) -> None:
@@ -59,8 +53,8 @@ class DPPLRIndex(Index):
             raise InvalidParameter(f"{' and '.join(given)} exclude each other", hint="give one of them")
         for name in given:
             check_count(sizes[name], name)
-        _check_choice(mechanism, "mechanism", get_args(MechanismName))
-        _check_choice(slack, "slack", get_args(SlackName))
+        _check_choice(mechanism, "mechanism", tuple(MECHANISMS))
+        _check_choice(slack, "slack", tuple(SLACKS))
         if alpha_s is not None and (slack != "paper" or exact(alpha_s, "alpha_s") <= 0):
             raise InvalidParameter(
                 "alpha_s must be positive, and goes with slack='paper'", hint="leave it out otherwise"
@@ -71,19 +65,19 @@ class DPPLRIndex(Index):
         self.mechanism = mechanism
         self.slack = slack
         self.alpha_s = None if alpha_s is None else exact(alpha_s, "alpha_s")
+        self._slack = SLACKS[slack] if alpha_s is None else PaperSlack(self.alpha_s)
         super().__init__()
         self._curve: NoisyCurve | None = None
 
     # --- fit ---------------------------------------------------------------------------------------
 
     def _check(self, terms: Terms) -> None:
-        if self.slack == "lossless":
-            needed = lossless_delta(terms.epsilon, terms.beta)
-            if terms.delta < needed:
-                raise InvalidParameter(
-                    f"slack='lossless' needs a delta of {show(needed)} for one row",
-                    hint="give it to ledger.spend(..., delta=...), or take a smaller beta",
-                )
+        needed = self._slack.delta(terms.epsilon, terms.beta)
+        if terms.delta < needed:
+            raise InvalidParameter(
+                f"slack={self.slack!r} needs a delta of {show(needed)} for one row",
+                hint="give it to ledger.spend(..., delta=...), or take a smaller beta",
+            )
         if self.max_bytes and most_segments(self._room(terms), terms.domain.size, MAX_ROWS, MAX_ROWS) < 1:
             raise InvalidParameter("max_bytes has no room for a single segment", hint="256 bytes are always enough")
 
@@ -92,30 +86,18 @@ class DPPLRIndex(Index):
 
         Sensitivity and cost are those of the parts: docs/privacy.md section 6. Neighbours: one row added or removed.
         """
-        size, epsilon, lossless = terms.domain.size, terms.epsilon, self.slack == "lossless"
-        measured = self.slack != "paper"
-        curve_epsilon = epsilon * (1 - SLACK_SHARE) if measured else epsilon
-        tree = curve_tree(self.mechanism, size, curve_epsilon)
-        if measured and self.mechanism == "scumble":
-            curve = release_adaptive_curve(histogram, curve_epsilon)
-        else:
-            curve = release_curve(histogram, tree)
+        mechanism, lossless = MECHANISMS[self.mechanism], self._slack.lossless
+        curve = self._slack.release_curve(mechanism, histogram, terms)
         monotone = make_monotone(curve, terms.capacity)
         segments = self._fit_segments(monotone, curve.noise_rms, self._room(terms))
-        if measured:
-            deviation = segments.deviation(histogram)
-            slack = release_bound(deviation, epsilon * SLACK_SHARE, terms.beta, lossless=lossless)
-        elif self.alpha_s is not None:
-            slack = _largest_fit_error(segments, monotone) + published_bound(size, epsilon, self.alpha_s)
-        else:
-            slack = _largest_fit_error(segments, monotone) + curve_bound(tree, terms.beta)
+        slack = self._slack.release_rows(mechanism, histogram, terms, monotone, segments)
         self._curve = curve
         return IndexModel(
             domain=terms.domain,
             segments=segments,
             slack_rows=slack,
             # No lookup loses a row unless the last one does: so this bounds the rows, at no cost.
-            capacity=segments.at(size - 1) + slack if terms.capacity is None else terms.capacity,
+            capacity=segments.at(terms.domain.size - 1) + slack if terms.capacity is None else terms.capacity,
             epsilon=terms.charged_epsilon,
             delta=terms.charged_delta if lossless else Fraction(0),
             beta=Fraction(0) if lossless else terms.beta,
@@ -163,8 +145,10 @@ class DPPLRIndex(Index):
         """The length of the index file."""
         return len(encode(self.model))
 
-    def summary(self) -> IndexSummary:
+    def summary(self) -> "IndexSummary":
         """Segments, bytes, slack, epsilon, beta, expected overhead: before anything is queried."""
+        from scumble.index.summary import summarize  # no enclave needs it, and what an enclave imports is measured
+
         return summarize(self.model)
 
     # --- file and picture --------------------------------------------------------------------------
@@ -184,7 +168,7 @@ class DPPLRIndex(Index):
         except OSError as error:
             raise FileError(f"cannot read the index file: {error.strerror}", hint=f"path: {path}") from error
         model = decode(data)
-        index = cls(max_error=model.segments.max_error, mechanism=model.mechanism, slack=model.slack)
+        index = cls(max_error=model.segments.max_error, mechanism=model.mechanism, slack=SLACKS[model.slack].name)
         index._positions = model
         return index
 
@@ -206,12 +190,3 @@ class DPPLRIndex(Index):
 def _check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise InvalidParameter(f"there is no such {name}", hint="one of " + ", ".join(map(repr, choices)))
-
-
-def _largest_fit_error(segments: Segments, monotone: MonotoneCurve) -> int:
-    """The paper's e_max: a maximum, not an argmax, and over public curves only."""
-    return max(
-        int(np.abs(segments.at_many(np.arange(start, start + len(part))) - part).max())
-        for start in range(0, segments.size, CHUNK)
-        if len(part := monotone.rows[start : start + CHUNK])
-    )

@@ -1,65 +1,42 @@
-"""The index file: a fitted index comes in, a few hundred bytes go out, and back, bit for bit.
+"""The fitted index, and its file: a few hundred bytes, from which it is read back bit for bit.
 
-All of it is public. docs/format.md describes every byte; the checksum finds accidents, not adversaries, against whom
-the database seals the file.
+All of it is public: the segments and the slack came out of differentially private releases, the rest the owner chose.
+docs/format.md describes every byte. The checksum finds accidents, not adversaries; against those, the database seals
+the file.
 """
 
 import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import sha256
-from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scumble.errors import Corrupt, DomainError, InvalidParameter, NewerVersion
-from scumble.index.model import IndexModel, MechanismName, SlackName
+from scumble.index.contract import Positions
+from scumble.index.mechanisms import MECHANISMS
+from scumble.index.mechanisms.tree import Mechanism
 from scumble.index.segments import Segments, quantum
+from scumble.index.slack import SLACKS, Slack
 from scumble.privacy.amounts import from_ratio, ratio
 from scumble.types import Domain, parse_domain
 
-__all__ = ["decode", "decoded", "encode", "fixed_bytes", "most_segments", "pack", "packed_bytes", "unpack"]
+__all__ = [
+    "IndexModel",
+    "decode",
+    "decoded",
+    "encode",
+    "fixed_bytes",
+    "most_segments",
+    "pack",
+    "packed_bytes",
+    "unpack",
+]
 
 KEPT_MODELS = 1 << 14
-
-
-def packed_bytes(count: int, greatest: int) -> int:
-    """How many bytes `pack` needs."""
-    low_bits = _low_bits(count, greatest)
-    return (count * low_bits + 7) // 8 + (count + (greatest >> low_bits) + 7) // 8
-
-
-def pack(values: NDArray[np.int64], greatest: int) -> bytes:
-    """Pack non-decreasing values from 0 to `greatest`."""
-    low_bits = _low_bits(len(values), greatest)
-    high = np.zeros(len(values) + (greatest >> low_bits), dtype=np.uint8)
-    high[(values >> low_bits) + np.arange(len(values))] = 1
-    low = (values[:, None] >> np.arange(low_bits)) & 1
-    return np.packbits(low.astype(np.uint8).ravel()).tobytes() + np.packbits(high).tobytes()
-
-
-def unpack(data: bytes, count: int, greatest: int) -> NDArray[np.int64]:
-    """Unpack what `pack` made; ValueError if it never made such bytes."""
-    if len(data) != packed_bytes(count, greatest):
-        raise ValueError("wrong length")
-    low_bits = _low_bits(count, greatest)
-    cut = (count * low_bits + 7) // 8
-    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8))
-    low = bits[: count * low_bits].reshape(count, low_bits).astype(np.int64) @ (
-        1 << np.arange(low_bits, dtype=np.int64)
-    )
-    places = np.flatnonzero(bits[8 * cut :])
-    if len(places) != count:
-        raise ValueError("wrong number of values")
-    values: NDArray[np.int64] = ((places - np.arange(count)) << low_bits) + low
-    if values[-1] > greatest or np.any(np.diff(values) < 0) or pack(values, greatest) != data:
-        raise ValueError("values out of order")
-    return values
-
-
-def _low_bits(count: int, greatest: int) -> int:
-    return max(0, (greatest // count).bit_length() - 1)
 
 
 IntArray = NDArray[np.int64]
@@ -68,12 +45,46 @@ MAGIC = b"SCUMBLE\x1a"
 VERSION = 1
 CHECKSUM_BYTES = 8
 MOST_ROWS = 2**37  # twice the most rows of a table: room for noise and slack, and products with ranks stay exact
-MECHANISMS = get_args(MechanismName)
-SLACKS = get_args(SlackName)
 
 # version, mechanism, slack, levels; then segments, ceiling, max_error, slack_rows, capacity
 HEADER = struct.Struct("<BBBBIQQQQ")
 TEXT_LENGTH = struct.Struct("<I")
+
+
+@dataclass(frozen=True, eq=False)
+class IndexModel(Positions):
+    """PUBLIC: the index that a file holds."""
+
+    domain: Domain
+    segments: Segments
+    slack_rows: int
+    capacity: int
+    epsilon: Fraction
+    delta: Fraction
+    beta: Fraction
+    levels: int
+    mechanism: str
+    slack: str
+
+    def start_after(self, rank: int) -> int:
+        """The segments' value there, less the slack."""
+        return self.segments.at(rank) - self.slack_rows
+
+    def stop_at(self, rank: int) -> int:
+        """The segments' value there, and the slack."""
+        return self.segments.at(rank) + self.slack_rows
+
+    def starts_after(self, ranks: IntArray) -> IntArray:
+        """The same for many ranks."""
+        rows = self.segments.at_many(ranks)
+        rows -= self.slack_rows
+        return rows
+
+    def stops_at(self, ranks: IntArray) -> IntArray:
+        """The same for many ranks."""
+        rows = self.segments.at_many(ranks)
+        rows += self.slack_rows
+        return rows
 
 
 def encode(model: IndexModel) -> bytes:
@@ -83,8 +94,8 @@ def encode(model: IndexModel) -> bytes:
     ceiling = int(values[-1])
     header = HEADER.pack(
         VERSION,
-        MECHANISMS.index(model.mechanism),
-        SLACKS.index(model.slack),
+        MECHANISMS[model.mechanism].code,
+        SLACKS[model.slack].code,
         model.levels,
         len(segments),
         ceiling,
@@ -159,9 +170,16 @@ def _parse(body: bytes) -> IndexModel:
         delta=from_ratio(texts[2]),
         beta=from_ratio(texts[3]),
         levels=levels,
-        mechanism=MECHANISMS[mechanism],
-        slack=SLACKS[slack],
+        mechanism=_named(MECHANISMS, mechanism),
+        slack=_named(SLACKS, slack),
     )
+
+
+def _named(choices: Mapping[str, Mechanism] | Mapping[str, Slack], code: int) -> str:
+    for name, choice in choices.items():
+        if choice.code == code:
+            return name
+    raise ValueError("no such mechanism or slack")
 
 
 def _lift(max_error: int) -> int:
@@ -201,3 +219,41 @@ def most_segments(room_bytes: int, size: int, rows: int, max_error: int) -> int:
         else:
             high = middle
     return low
+
+
+def packed_bytes(count: int, greatest: int) -> int:
+    """How many bytes `pack` needs."""
+    low_bits = _low_bits(count, greatest)
+    return (count * low_bits + 7) // 8 + (count + (greatest >> low_bits) + 7) // 8
+
+
+def pack(values: NDArray[np.int64], greatest: int) -> bytes:
+    """Pack non-decreasing values from 0 to `greatest`."""
+    low_bits = _low_bits(len(values), greatest)
+    high = np.zeros(len(values) + (greatest >> low_bits), dtype=np.uint8)
+    high[(values >> low_bits) + np.arange(len(values))] = 1
+    low = (values[:, None] >> np.arange(low_bits)) & 1
+    return np.packbits(low.astype(np.uint8).ravel()).tobytes() + np.packbits(high).tobytes()
+
+
+def unpack(data: bytes, count: int, greatest: int) -> NDArray[np.int64]:
+    """Unpack what `pack` made; ValueError if it never made such bytes."""
+    if len(data) != packed_bytes(count, greatest):
+        raise ValueError("wrong length")
+    low_bits = _low_bits(count, greatest)
+    cut = (count * low_bits + 7) // 8
+    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8))
+    low = bits[: count * low_bits].reshape(count, low_bits).astype(np.int64) @ (
+        1 << np.arange(low_bits, dtype=np.int64)
+    )
+    places = np.flatnonzero(bits[8 * cut :])
+    if len(places) != count:
+        raise ValueError("wrong number of values")
+    values: NDArray[np.int64] = ((places - np.arange(count)) << low_bits) + low
+    if values[-1] > greatest or np.any(np.diff(values) < 0) or pack(values, greatest) != data:
+        raise ValueError("values out of order")
+    return values
+
+
+def _low_bits(count: int, greatest: int) -> int:
+    return max(0, (greatest // count).bit_length() - 1)

@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from scumble.errors import FileError, InvalidParameter, NotFitted
 from scumble.index.curve import NoisyCurve
+from scumble.index.file import IndexModel
 from scumble.index.histogram import Histogram
-from scumble.index.model import IndexModel
 from scumble.types import Domain
 
 if TYPE_CHECKING:

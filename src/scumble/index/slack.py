@@ -1,29 +1,120 @@
-"""Coverage: how far a lookup is widened, so that with probability 1 - beta no lookup on the whole domain loses a row.
+"""Slack: how far a lookup is widened, so that with probability 1 - beta no lookup on the whole domain loses a row.
 
-`measured` and `lossless` take the largest deviation between the public segments and the true curve, which is secret,
-and release an upper bound of it; `paper` takes nothing but public shapes, and computes how far the noise can reach.
-All of them bound every rank at once, not one lookup at a time. docs/privacy.md section 5 has the proofs.
+`measured` and `lossless` release an upper bound of the largest deviation between the public segments and the true
+curve, which is secret; `paper` computes from public shapes alone how far the noise can reach. All of them bound every
+rank at once, not one lookup at a time. docs/privacy.md section 5 has the proofs.
 """
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
-from functools import lru_cache
-from math import ceil, exp, expm1, log, log1p, log2
+from math import ceil, exp, log, log1p, log2
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.index.tree import BinaryTree, WideTree, estimate, variance
+from scumble.index.contract import Terms
+from scumble.index.curve import MonotoneCurve, NoisyCurve
+from scumble.index.histogram import Histogram
+from scumble.index.mechanisms.tree import Mechanism
+from scumble.index.segments import Segments
 from scumble.privacy.noise import discrete_laplace
 
-__all__ = ["curve_bound", "lossless_delta", "published_bound", "release_bound", "shift"]
+__all__ = ["SLACKS", "SLACK_SHARE", "PaperSlack", "Slack", "SlackName", "lossless_delta", "release_bound", "shift"]
 
-SIMULATED_SAMPLES = 1 << 26  # as many as take about a second; a build, however small, takes as long as 2,000
-LEAST_SIMULATED_BETA = Fraction(1, 10**4)
-LEAST_EXACT_BETA = Fraction(1, 10**10)  # below, the Fourier transform's rounding would show
+SlackName = Literal["measured", "paper", "lossless"]
+SLACK_SHARE = Fraction(3, 10)  # of epsilon, for measuring the slack; the curve gets the rest
+CHUNK = 1 << 20
 
 
-# --- measured and lossless -------------------------------------------------------------------------
+class Slack(ABC):
+    """A way to widen lookups, and how it shares epsilon with the curve.
+
+    `code` stands for it in index files: once released, it never changes its meaning.
+    """
+
+    name: ClassVar[SlackName]
+    code: ClassVar[int]
+    lossless: ClassVar[bool] = False
+
+    def delta(self, epsilon: Fraction, beta: Fraction) -> Fraction:
+        """The delta that it costs for one row, besides epsilon."""
+        return Fraction(0)
+
+    @abstractmethod
+    def release_curve(self, mechanism: Mechanism, histogram: Histogram, terms: Terms) -> NoisyCurve:
+        """Release a curve that this slack can bound the error of, for the curve's part of epsilon."""
+
+    @abstractmethod
+    def release_rows(
+        self, mechanism: Mechanism, histogram: Histogram, terms: Terms, curve: MonotoneCurve, segments: Segments
+    ) -> int:
+        """Release the rows by which each end of a lookup is widened, for what is left of epsilon."""
+
+
+class MeasuredSlack(Slack):
+    """Release a bound of how far the segments really are from the true curve, which may then adapt to the data.
+
+    Sensitivity and neighbours: those of `release_bound`. Costs SLACK_SHARE of epsilon, and the curve the rest;
+    docs/privacy.md sections 5.1 and 6.
+    """
+
+    name: ClassVar[SlackName] = "measured"
+    code = 0
+
+    def release_curve(self, mechanism: Mechanism, histogram: Histogram, terms: Terms) -> NoisyCurve:
+        """Release the mechanism's best curve: its error need not be known beforehand."""
+        return mechanism.release(histogram, terms.epsilon * (1 - SLACK_SHARE))
+
+    def release_rows(
+        self, mechanism: Mechanism, histogram: Histogram, terms: Terms, curve: MonotoneCurve, segments: Segments
+    ) -> int:
+        """Release a bound of the largest deviation over all ranks."""
+        deviation = segments.deviation(histogram)
+        return release_bound(deviation, terms.epsilon * SLACK_SHARE, terms.beta, lossless=self.lossless)
+
+
+class LosslessSlack(MeasuredSlack):
+    """Measure as well, but cut the noise off where rows would be lost: no lookup ever loses one. Costs a delta."""
+
+    name = "lossless"
+    code = 2
+    lossless = True
+
+    def delta(self, epsilon: Fraction, beta: Fraction) -> Fraction:
+        """What clamping an event of probability beta costs: docs/privacy.md section 5.2."""
+        return lossless_delta(epsilon, beta)
+
+
+@dataclass(frozen=True)
+class PaperSlack(Slack):
+    """Compute how far the curve's noise can reach, from public shapes alone; the curve gets all of epsilon.
+
+    With `alpha_s`, the formula as the paper prints it; otherwise a bound that holds with probability 1 - beta:
+    docs/privacy.md section 5.3.
+    """
+
+    name = "paper"
+    code = 1
+    alpha_s: Fraction | None = None
+
+    def release_curve(self, mechanism: Mechanism, histogram: Histogram, terms: Terms) -> NoisyCurve:
+        """Release a curve whose error follows from the shape of its tree."""
+        return mechanism.tree(terms.domain.size, terms.epsilon).release(histogram)
+
+    def release_rows(
+        self, mechanism: Mechanism, histogram: Histogram, terms: Terms, curve: MonotoneCurve, segments: Segments
+    ) -> int:
+        """Add the fit's largest error, between public curves, to the reach of the noise. Costs nothing."""
+        size = terms.domain.size
+        if self.alpha_s is not None:
+            return _largest_fit_error(segments, curve) + published_bound(size, terms.epsilon, self.alpha_s)
+        return _largest_fit_error(segments, curve) + mechanism.tree(size, terms.epsilon).bound(terms.beta)
+
+
+SLACKS: dict[str, Slack] = {slack.name: slack for slack in (MeasuredSlack(), PaperSlack(), LosslessSlack())}
 
 
 def release_bound(deviation: NDArray[np.int64], epsilon: Fraction, beta: Fraction, *, lossless: bool) -> int:
@@ -65,127 +156,16 @@ def lossless_delta(epsilon: Fraction, beta: Fraction) -> Fraction:
     return Fraction(Context(prec=12, rounding=ROUND_CEILING).divide(delta.numerator, delta.denominator))
 
 
-# --- paper -----------------------------------------------------------------------------------------
-
-
 def published_bound(size: int, epsilon: Fraction, alpha_s: Fraction) -> int:
     """The paper's Z = alpha_s (log2 N)^(3/2) / epsilon, as printed; about 8 is needed for 99.9 %."""
     reach: float = log2(size) ** 1.5
     return ceil(float(alpha_s / epsilon) * reach)
 
 
-@lru_cache(maxsize=64)
-def curve_bound(tree: BinaryTree | WideTree, beta: Fraction) -> int:
-    """How far a tree's noise moves any prefix, with probability 1 - beta: computed, since it is free of the data.
-
-    For the binary tree from the exact distribution of the largest error. For the wide tree, for a beta that can be
-    seen, an order statistic of simulated builds; where neither can reach, a Chernoff bound over all prefixes.
-    """
-    if isinstance(tree, BinaryTree):
-        return _exact_bound(tree, beta) if beta >= LEAST_EXACT_BETA else _chernoff_bound(tree, beta)
-    if beta >= LEAST_SIMULATED_BETA:
-        builds = ceil(40 / beta)
-        if builds * max(tree.leaves, 2000) <= SIMULATED_SAMPLES:
-            return _simulated_bound(tree, beta, builds)
-    return _chernoff_bound(tree, beta)
-
-
-def _exact_bound(tree: BinaryTree, beta: Fraction) -> int:
-    """The least z with 2 P(largest prefix error > z) <= beta, from the distribution itself: docs/privacy.md 5.3.
-
-    The largest error over the prefixes of a block of 2^(l+1) ranks is the larger of two independent ones: over its
-    first half, and over its second half plus the first half's node. Tails are tabulated in steps of a 64th of the
-    scale, noise rounded up to them.
-    """
-    step = ceil(tree.scale / 64)
-    cells = 1 << ceil(log2(160 * tree.scale / step))
-    noise = _rounded_up(tree.scale, step, cells)
-    block, whole = np.zeros(cells), np.zeros(cells)  # P(error > step x) for x = 0, 1, ...: no prefix yet, no error
-    for level in range(tree.levels):
-        if tree.leaves >> level & 1:
-            whole = _either(block, _moved(whole, noise))
-        block = _either(block, _moved(block, noise))
-    covered = np.flatnonzero(2 * whole * (1 + 1e-9) + 1e-13 <= float(beta))
-    return step * int(covered[0]) if len(covered) else _chernoff_bound(tree, beta)
-
-
-def _rounded_up(scale: Fraction, step: int, cells: int) -> NDArray[np.float64]:
-    """P(X, rounded up to a multiple of the step, is step x) for x = -cells + 1, ..., cells - 1."""
-    p = exp(-1 / scale)
-    ends = step * np.arange(-cells, cells, dtype=float)
-    below = np.where(ends < 0, p ** np.abs(ends) / (1 + p), 1 - p ** (np.abs(ends) + 1) / (1 + p))
-    chances: NDArray[np.float64] = np.diff(below)
-    return chances
-
-
-def _moved(tail: NDArray[np.float64], noise: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The tail of an error plus independent noise; an error is never negative, the empty prefix having none."""
-    cells = len(tail)
-    size = 4 * cells
-    sums = np.fft.irfft(np.fft.rfft(tail, size) * np.fft.rfft(noise, size), size)[cells - 1 : 2 * cells - 1]
-    beyond = np.cumsum(noise[::-1])[::-1][cells:]
-    result: NDArray[np.float64] = np.clip(sums + np.append(beyond, 0.0), 0, 1)
-    return result
-
-
-def _either(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The tail of the larger of two independent errors."""
-    return one + other - one * other
-
-
-def _simulated_bound(tree: WideTree, beta: Fraction, builds: int) -> int:
-    """The order statistic of `builds` largest errors that exceeds the (1 - 0.9 beta)-quantile but for 0.1 beta."""
-    worst = sorted((_largest_error(tree) for _ in range(builds)), reverse=True)
-    above = _exceeded_at_most(builds, 0.9 * float(beta), 0.1 * float(beta))
-    return ceil(worst[above])
-
-
-def _largest_error(tree: BinaryTree | WideTree) -> float:
-    """The largest error over all prefixes of one build on no rows at all."""
-    if isinstance(tree, BinaryTree):
-        errors: NDArray[np.int64] | NDArray[np.float64] = tree.prefixes(discrete_laplace(tree.scale, tree.leaves))
-    else:
-        errors = np.cumsum(estimate(np.zeros(tree.leaves, dtype=np.int64), tree))
-    return float(np.abs(errors).max())
-
-
-def _exceeded_at_most(trials: int, chance: float, doubt: float) -> int:
-    """The largest j with P(Binomial(trials, chance) <= j) <= doubt: j exceedances or fewer would be a surprise."""
-    term = exp(trials * log1p(-chance))
-    total, j = term, -1
-    while total <= doubt:
-        j += 1
-        term *= (trials - j) / (j + 1) * chance / (1 - chance)
-        total += term
-    return max(j, 0)
-
-
-def _chernoff_bound(tree: BinaryTree | WideTree, beta: Fraction) -> int:
-    """The least z whose Chernoff bound, added up over every prefix and both signs, stays below beta."""
-    scales = [tree.scale] if isinstance(tree, BinaryTree) else list(tree.scales)
-    rates = np.linspace(0, 1 / float(max(scales)), 2002)[1:-1]
-    if isinstance(tree, BinaryTree):
-        terms = np.bitwise_count(np.arange(1, tree.leaves + 1, dtype=np.uint32))
-        prefixes: dict[int, int] = dict(enumerate(np.bincount(terms).tolist()))
-        cumulants = {k: k * _cumulant(rates, tree.scale) for k in prefixes}
-    else:
-        # Every weight is at most 1, and the cumulant over the square grows with the weight: docs/privacy.md 5.3.
-        ratio = np.max([_cumulant(rates, scale) / variance(scale) for scale in scales], axis=0)
-        prefixes, cumulants = {0: tree.leaves}, {0: tree.worst_variance * ratio}
-
-    def chance(z: float) -> float:
-        return sum(2.0 * n * exp(float(np.min(cumulants[k] - rates * z))) for k, n in prefixes.items() if n)
-
-    low, high = 0, 1
-    while chance(high) > beta:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if chance(middle) > beta else (low, middle)
-    return high
-
-
-def _cumulant(rates: NDArray[np.float64], scale: Fraction) -> NDArray[np.float64]:
-    """log E exp(rate X) of discrete Laplace noise: 2 log(1 - p) - log(1 - p e^rate) - log(1 - p e^-rate)."""
-    a = 1 / float(scale)
-    return 2 * log(-expm1(-a)) - np.log(-np.expm1(rates - a)) - np.log(-np.expm1(-rates - a))
+def _largest_fit_error(segments: Segments, monotone: MonotoneCurve) -> int:
+    """The paper's e_max: a maximum, not an argmax, and over public curves only."""
+    return max(
+        int(np.abs(segments.at_many(np.arange(start, start + len(part))) - part).max())
+        for start in range(0, segments.size, CHUNK)
+        if len(part := monotone.rows[start : start + CHUNK])
+    )

@@ -2,8 +2,7 @@
 
 from dataclasses import asdict, dataclass
 
-from scumble.index.file import encode, fixed_bytes
-from scumble.index.model import IndexModel
+from scumble.index.file import IndexModel, encode, fixed_bytes
 
 __all__ = ["IndexSummary", "summarize"]
 

@@ -1,7 +1,7 @@
-"""Every index of the paper on the same keys: a column comes in, a table of what each index would cost goes out.
+"""Build every index of the paper on the same keys, and tabulate what each would cost.
 
-A what-if for whoever owns the data: the table compares with the true rows, so it is SECRET. Nothing is released, and
-no budget of any ledger of yours is spent: each index is built with a throw-away ledger in memory and then forgotten.
+A what-if for the owner of the data: the table compares with the true rows, so it is SECRET. Nothing is released, so
+nothing is spent from any ledger; the indexes are forgotten.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +23,8 @@ from scumble.index.histogram import Histogram
 from scumble.index.plot import NOISY, SEGMENTS, STYLE, SUFFIXES
 from scumble.index.slack import lossless_delta
 from scumble.lab.comparators import CryptEpsilonIndex, DPBPlusTreeIndex, DPRMIIndex, ExactIndex, FMIIndex, SpecialIndex
-from scumble.owner.ledger import Ledger
 from scumble.privacy.amounts import Exact, exact
+from scumble.privacy.budget import unsafe_budget
 from scumble.types import Domain
 
 __all__ = [
@@ -153,9 +153,8 @@ def compare(
 ) -> Any:
     """Build every index on a column and return, as an Arrow table, what its lookups lose, read and cost.
 
-    A what-if on data that you own. NOTHING IS RELEASED, and no budget is spent from any real ledger: throw-away
-    ledgers in memory pay for the builds, and the indexes are forgotten. The table itself is secret: its numbers come
-    from the true rows without noise.
+    A what-if on data that you own. NOTHING IS RELEASED, so nothing is spent from any ledger, and the indexes are
+    forgotten. The table itself is secret: its numbers come from the true rows without noise.
 
     `delta` goes to the indexes that are private but for an event of that probability; by default it is
     (1 + e^epsilon) beta. `indexes` chooses among `every_index()`. `queries` lookups of either kind are made: points at
@@ -213,7 +212,7 @@ def _each(contenders: Sequence[Contender], case: Case, lookups: Lookups) -> Iter
 
 
 def measure(contender: Contender, case: Case, lookups: Lookups) -> list[Comparison]:
-    """Build one index with a throw-away ledger, and see what its lookups bring: points, then ranges."""
+    """Build one index, and see what its lookups bring: points, then ranges."""
     begun = perf_counter()
     index = build(contender, case)
     spent = perf_counter() - begun
@@ -221,15 +220,14 @@ def measure(contender: Contender, case: Case, lookups: Lookups) -> list[Comparis
 
 
 def build(contender: Contender, case: Case) -> Index:
-    """One index, paid for by a ledger that is forgotten with it."""
+    """Build one index, with a budget of no ledger: it is forgotten afterwards."""
     if contender.trained and find_spec("dp_accounting") is None:
         raise InvalidParameter("it needs dp-accounting, which is not installed", hint="pip install 'scumble[trained]'")
     index = contender.make()
     if isinstance(index, ExactIndex):
         return index.fit_counts(case.counts, domain=case.domain, beta=case.beta)
     delta = case.delta if contender.needs_delta else Fraction(0)
-    ledger = Ledger(limit=case.epsilon, delta_limit=delta)
-    budget = ledger.spend(case.epsilon, "what if", delta=delta)
+    budget = unsafe_budget(case.epsilon, delta=delta)
     # As in the paper, lookups end where the table does; an index of one's own would keep that count private too.
     capacity = int(case.counts.sum())
     return index.fit_counts(case.counts, domain=case.domain, budget=budget, beta=case.beta, capacity=capacity)

@@ -13,8 +13,7 @@ from typing import Self, cast, get_args
 from scumble.errors import InvalidParameter
 from scumble.index.contract import Terms, check_beta, check_row_epsilon
 from scumble.index.dp_plr import DPPLRIndex
-from scumble.index.model import SlackName
-from scumble.index.slack import lossless_delta
+from scumble.index.slack import SLACKS, SlackName
 from scumble.privacy.amounts import Exact, exact
 from scumble.privacy.composition import row_delta
 from scumble.types import Domain, parse_domain
@@ -76,12 +75,12 @@ def index_cost(epsilon: Exact, beta: Exact, rows_per_user: int, slack: SlackName
     if amount <= 0:
         raise InvalidParameter("epsilon must be greater than 0", hint="values from 0.1 to 10 are usual")
     check_row_epsilon(amount / rows_per_user)
-    return amount, _lossless_cost(amount, chance, rows_per_user) if slack == "lossless" else Fraction(0)
+    needed = SLACKS[slack].delta(amount / rows_per_user, chance)
+    return amount, _charged_delta(needed, amount, rows_per_user) if needed else Fraction(0)
 
 
-def _lossless_cost(epsilon: Fraction, beta: Fraction, rows_per_user: int) -> Fraction:
-    """The delta to charge so that one row's part of it covers a lossless release; rounded up to 12 digits."""
-    needed = lossless_delta(epsilon / rows_per_user, beta)
+def _charged_delta(needed: Fraction, epsilon: Fraction, rows_per_user: int) -> Fraction:
+    """The delta to charge so that one row's part of it is what it needs; rounded up to 12 digits."""
     # A row's part grows in proportion to the whole, and its part of a small whole is exact to 30 digits.
     part = row_delta(epsilon, Fraction(1), rows_per_user)
     whole = needed / part if part else Fraction(1)

@@ -1,1 +1,1 @@
-"""All that spends epsilon: the ledger, and the mechanisms that it pays for."""
+"""What every private release is made of: exact amounts, budgets, their composition, and the noise."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.errors import InvalidParameter
-from scumble.index.model import SlackName
+from scumble.index.slack import SlackName
 from scumble.types import Domain, Schema, parse_domain
 from scumble.wire.catalog import Catalog
 from scumble.wire.channel import padded

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.index.dp_plr import DPPLRIndex
-from scumble.lab.attack.hashed import made_up_counts
-from scumble.lab.attack.laboratory import laboratory
+from scumble.lab.attack.laboratory import laboratory, made_up_counts
 from scumble.lab.attack.report import Finding, Report, rows_text
-from scumble.owner.ledger import Ledger
 from scumble.privacy.amounts import Exact, exact, show
+from scumble.privacy.budget import unsafe_budget
 from scumble.privacy.noise import discrete_laplace
 from scumble.types import IntegerDomain
 
@@ -32,8 +31,7 @@ FloatArray = NDArray[np.float64]
 
 def stored_places(counts: IntArray, epsilon: Exact, queries: int) -> FloatArray:
     """Where the answer to one query ends according to a private index, asked so many times: the slack taken off."""
-    cost = exact(epsilon, "epsilon")
-    budget = Ledger(limit=cost).spend(cost, "attacked")
+    budget = unsafe_budget(epsilon)  # the rows are made up
     model = DPPLRIndex().fit_counts(counts, domain=IntegerDomain(0, len(counts) - 1), budget=budget).model
     stops = [
         model.lookup_many(np.full(number, LOW), np.full(number, HIGH))[1]

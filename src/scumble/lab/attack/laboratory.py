@@ -1,10 +1,12 @@
-"""Databases to attack: made-up counts come in, a database in a temporary folder goes out, and what its provider sees.
+"""What is attacked: made-up rows and queries, databases of them in temporary folders, and what their provider sees.
 
 The table is t(k, v): k is indexed, v is not; both are integers. A planted enclave may take the place of the real one.
+Rows and queries come from hashing a label: the same every time, and not secret. Nothing here may serve as noise.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import shake_256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -16,7 +18,6 @@ from numpy.typing import NDArray
 from scumble import opening
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import ScumbleError
-from scumble.lab.attack.hashed import fractions
 from scumble.owner.database import Database
 from scumble.owner.keys import OwnerKey
 from scumble.privacy.amounts import Exact, exact, show
@@ -25,7 +26,17 @@ from scumble.store.files import FileStore
 from scumble.store.transcript import Transcript
 from scumble.wire.storage import Enclave, Storage
 
-__all__ = ["VALUES", "Laboratory", "Seen", "laboratory", "opened", "second_column"]
+__all__ = [
+    "VALUES",
+    "Laboratory",
+    "Seen",
+    "fractions",
+    "laboratory",
+    "made_up_counts",
+    "opened",
+    "second_column",
+    "uniform_ranges",
+]
 
 VALUES = 100  # v is in 0..99
 QUERIES_TO_A_LOOK = 5_000  # at the transcript, which keeps the latest events only
@@ -61,6 +72,37 @@ class Laboratory(NamedTuple):
                     statement.execute(list(given))
             seen += _queries(self.transcript, before)
         return seen
+
+
+def fractions(label: str, count: int) -> NDArray[np.float64]:
+    """`count` numbers in [0, 1), evenly spread: 53 bits each of SHAKE-256 of the label, the same ones every time."""
+    words = np.frombuffer(shake_256(label.encode()).digest(8 * count), dtype="<u8")
+    return (words >> np.uint64(11)).astype(np.float64) / 2**53
+
+
+def made_up_counts(rows: int, size: int) -> IntArray:
+    """How many of `rows` rows have each of `size` keys: two hills and a heavy key, and at least one row everywhere.
+
+    That every key occurs is what the literature calls dense data; some attacks then succeed sooner.
+    """
+    places = np.arange(size) / size
+    hills = np.exp(-(((places - 0.3) / 0.1) ** 2) / 2) + 0.6 * np.exp(-(((places - 0.7) / 0.06) ** 2) / 2) + 0.05
+    cumulative = np.cumsum(hills * (0.5 + fractions("made-up weights", size)))
+    free = max(0, rows - size)
+    heavy = free // 20
+    drawn = np.searchsorted(cumulative, fractions("made-up rows", free - heavy) * cumulative[-1], side="right")
+    counts = np.bincount(np.minimum(drawn, size - 1), minlength=size) + 1
+    counts[size // 2] += heavy
+    return counts.astype(np.int64)
+
+
+def uniform_ranges(label: str, count: int, size: int) -> tuple[IntArray, IntArray]:
+    """First and last ranks of `count` ranges, each of the size (size + 1) / 2 ranges equally likely."""
+    ends = np.cumsum(np.arange(size, 0, -1))  # how many ranges start at or before each rank
+    drawn = (fractions(label, count) * int(ends[-1])).astype(np.int64)
+    firsts = np.searchsorted(ends, drawn, side="right")
+    lasts = size - 1 - (ends[firsts] - 1 - drawn)
+    return firsts.astype(np.int64), lasts.astype(np.int64)
 
 
 def second_column(rows: int) -> IntArray:

@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from scumble.index.contract import Positions
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.file import decoded
-from scumble.lab.attack.hashed import made_up_counts, uniform_ranges
-from scumble.lab.attack.laboratory import laboratory
+from scumble.lab.attack.laboratory import laboratory, made_up_counts, uniform_ranges
 from scumble.lab.attack.report import Finding, Report, rows_text
-from scumble.lab.comparators.exact import ExactIndex
-from scumble.owner.ledger import Ledger
+from scumble.lab.comparators import ExactIndex
 from scumble.privacy.amounts import Exact, exact, show
+from scumble.privacy.budget import unsafe_budget
 from scumble.types import IntegerDomain
 
 __all__ = ["Public", "Quality", "Target", "all_ranges", "attack", "exact_target", "private_target", "quality"]
@@ -107,9 +106,9 @@ def exact_target(counts: IntArray) -> Target:
 
 
 def private_target(counts: IntArray, epsilon: Exact) -> Target:
-    """A private index. Its own error is that of whoever reads the index file, which the provider has."""
+    """A private index. Its own error is that of a reader of the index file, which the provider has."""
     cost = exact(epsilon, "epsilon")
-    budget = Ledger(limit=cost).spend(cost, "attacked")
+    budget = unsafe_budget(cost)  # the rows are made up
     model = DPPLRIndex().fit_counts(counts, domain=IntegerDomain(0, len(counts) - 1), budget=budget).model
     own = quality(model.segments.at_many(np.arange(len(counts))).astype(np.float64), counts)
     return Target(f"DP-PLR, epsilon {show(cost)}", model, Public(len(counts), model.capacity, model.slack_rows), own)

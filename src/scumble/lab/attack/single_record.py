@@ -14,13 +14,13 @@ from math import tanh
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.index.dp_plr import SLACK_SHARE, DPPLRIndex
-from scumble.index.model import IndexModel
-from scumble.index.slack import shift
+from scumble.index.dp_plr import DPPLRIndex
+from scumble.index.file import IndexModel
+from scumble.index.slack import SLACK_SHARE, shift
 from scumble.lab.attack.report import Finding, Report
-from scumble.lab.comparators.exact import ExactIndex
-from scumble.owner.ledger import Ledger
+from scumble.lab.comparators import ExactIndex
 from scumble.privacy.amounts import Exact, exact, show
+from scumble.privacy.budget import unsafe_budget
 from scumble.types import IntegerDomain
 
 __all__ = ["Advantage", "advantage_bound", "attack", "best_advantage", "exact_game", "one_key_game", "shadow_game"]
@@ -176,7 +176,7 @@ def exact_game(rows: int = ROWS, games: int = GAMES) -> Advantage:
 def _index(counts: object, epsilon: Fraction) -> IndexModel:
     """The index that tells most: its segments follow every step of the noisy curve."""
     array = np.asarray(counts)
-    budget = Ledger(limit=epsilon).spend(epsilon, "attacked")
+    budget = unsafe_budget(epsilon)  # the rows are made up
     domain = IntegerDomain(0, len(array) - 1)
     return DPPLRIndex(max_error=1).fit_counts(array, domain=domain, budget=budget, beta=BETA).model
 

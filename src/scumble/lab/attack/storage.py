@@ -19,8 +19,7 @@ import pyarrow as pa
 from scumble import opening
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import ScumbleError, Tampered
-from scumble.lab.attack.hashed import fractions
-from scumble.lab.attack.laboratory import Laboratory, opened
+from scumble.lab.attack.laboratory import Laboratory, fractions, opened
 from scumble.lab.attack.planted import UnsafeUncheckedEnclave
 from scumble.lab.attack.report import Finding, Report
 from scumble.owner.database import Database

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.enclave.sessions import TrustedEnclave
-from scumble.lab.attack.hashed import fractions, made_up_counts
-from scumble.lab.attack.laboratory import VALUES, Seen, laboratory, second_column
+from scumble.lab.attack.laboratory import VALUES, Seen, fractions, laboratory, made_up_counts, second_column
 from scumble.lab.attack.planted import UnsafeUnpaddedEnclave
 from scumble.lab.attack.report import Finding, Report
 from scumble.privacy.amounts import Exact, exact, show

@@ -8,7 +8,6 @@ A bound below the claimed epsilon proves nothing: the proofs are in docs/privacy
 """
 
 from scumble.lab.audit.mechanisms import NAMES, chosen, subject
-from scumble.lab.audit.run import DOUBT, Finding, audit
-from scumble.lab.audit.subject import Subject
+from scumble.lab.audit.run import DOUBT, Finding, Subject, audit
 
 __all__ = ["DOUBT", "NAMES", "Finding", "Subject", "audit", "chosen", "subject"]

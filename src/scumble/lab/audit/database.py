@@ -16,10 +16,9 @@ from typing import cast
 import numpy as np
 
 from scumble import opening
-from scumble.index.dp_plr import SLACK_SHARE
-from scumble.index.slack import lossless_delta, shift
+from scumble.index.slack import SLACK_SHARE, lossless_delta, shift
 from scumble.lab.audit.bound import Features
-from scumble.lab.audit.subject import IntArray, Subject, tapped
+from scumble.lab.audit.run import IntArray, Subject, tapped
 from scumble.lab.audit.tap import replaced
 from scumble.owner.database import Database
 from scumble.owner.loading import CAPACITY_BETA, CAPACITY_SHARE

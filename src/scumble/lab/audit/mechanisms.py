@@ -16,14 +16,16 @@ from numpy.typing import NDArray
 
 from scumble.errors import InvalidParameter
 from scumble.index import slack as coverage
-from scumble.index import tree as partition
 from scumble.index.contract import Index, Terms
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.histogram import Histogram
-from scumble.index.tree import BinaryTree, WideTree, binary_tree, release_adaptive_curve, release_curve, wide_tree
+from scumble.index.mechanisms import scumble as adaptive_mechanism
+from scumble.index.mechanisms.paper import BinaryTree
+from scumble.index.mechanisms.scumble import release_adaptive_curve, wide_tree
+from scumble.index.mechanisms.tree import Tree
 from scumble.lab.audit.bound import Features
 from scumble.lab.audit.database import database
-from scumble.lab.audit.subject import Subject, tapped, watched
+from scumble.lab.audit.run import Subject, tapped, watched
 from scumble.lab.audit.tap import replaced
 from scumble.lab.comparators import CryptEpsilonIndex, DPBPlusTreeIndex, DPRMIIndex, FMIIndex, SpecialIndex, trained
 from scumble.owner.loading import CAPACITY_BETA, LoadOptions, _fix_capacity
@@ -53,18 +55,18 @@ def neighbours(size: int, rows: int = ROWS) -> tuple[IntArray, IntArray]:
 
 def paper_tree(epsilon: Fraction, size: int = 2) -> Subject:
     """Algorithm 1's binary mechanism."""
-    tree = binary_tree(size, epsilon)
-    return _tree("paper-tree", f"binary mechanism, {tree.levels} levels", epsilon, tree)
+    tree = BinaryTree(size, epsilon)
+    return _tree("paper-tree", f"binary mechanism, {tree.levels} levels", size, tree)
 
 
 def wide(epsilon: Fraction, size: int = 80) -> Subject:
     """The wide tree, with two levels."""
     tree = wide_tree(size, epsilon)
-    return _tree("wide-tree", f"wide tree, {tree.levels} levels", epsilon, tree)
+    return _tree("wide-tree", f"wide tree, {tree.levels} levels", size, tree)
 
 
-def _tree(name: str, about: str, epsilon: Fraction, tree: BinaryTree | WideTree) -> Subject:
-    return tapped(name, about, epsilon, neighbours(tree.leaves), lambda counts: release_curve(Histogram(counts), tree))
+def _tree(name: str, about: str, size: int, tree: Tree) -> Subject:
+    return tapped(name, about, tree.epsilon, neighbours(size), lambda counts: tree.release(Histogram(counts)))
 
 
 def adaptive(epsilon: Fraction) -> Subject:
@@ -75,7 +77,7 @@ def adaptive(epsilon: Fraction) -> Subject:
         sizes = {"COARSE_BLOCKS": 2, "FINE_PER_COARSE": 2, "FALSE_HEAVY": 1}
         with ExitStack() as stack:
             for name, value in sizes.items():
-                stack.enter_context(replaced(partition, name, value))
+                stack.enter_context(replaced(adaptive_mechanism, name, value))
             yield
 
     return tapped(
@@ -90,10 +92,10 @@ def adaptive(epsilon: Fraction) -> Subject:
 
 def two_batches(epsilon: Fraction) -> Subject:
     """Two batches of a table, of which one has the row: they compose in parallel, if their noise is independent."""
-    tree, (fixed, _) = binary_tree(1, epsilon), neighbours(1)
+    tree, (fixed, _) = BinaryTree(1, epsilon), neighbours(1)
 
     def observe(which: int) -> Features:
-        first, second = (release_curve(Histogram(counts), tree).rows for counts in (neighbours(1)[which], fixed))
+        first, second = (tree.release(Histogram(counts)).rows for counts in (neighbours(1)[which], fixed))
         return (int(first[0]), int(first[0] - second[0]))
 
     return watched("two-batches", "two builds, the row in one of them", epsilon, "difference of the builds", observe)

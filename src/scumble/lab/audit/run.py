@@ -1,23 +1,128 @@
-"""The audit itself: a subject and a number of runs come in, a bound on its epsilon for each statistic goes out.
+"""The audit itself: what it is of, a subject, and the bounds on a subject's epsilon that many runs give.
 
-All of it is public: the tables are made up. How many runs there will be is settled before the first that counts, so
-that no outcome has a part in it.
+A subject is a mechanism, what it claims, and how to run it on either of two neighbouring tables. An observation of a
+run has one entry for each statistic: a score, large where the row seems to be there, or features from which a score is
+learned. All of it is public, since the tables are made up.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
-from scumble.lab.audit.bound import Bound, GaussianScore, bound_of_features, bound_of_gaussian_scores, bound_of_scores
-from scumble.lab.audit.subject import Observation, Observe, Subject
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["DOUBT", "Finding", "audit"]
+from scumble.lab.audit.bound import (
+    Bound,
+    Features,
+    GaussianScore,
+    bound_of_features,
+    bound_of_gaussian_scores,
+    bound_of_scores,
+)
+from scumble.lab.audit.tap import Build, Tap
+
+__all__ = [
+    "DOUBT",
+    "GRADIENTS",
+    "INDEX",
+    "LIKELIHOOD",
+    "Finding",
+    "Subject",
+    "audit",
+    "tapped",
+    "watched",
+]
 
 DOUBT = 1e-6  # of one audit: that it finds fault with a sound mechanism
 TRIED = 20  # runs, before the others, that only tell how long a run takes
 REPORT_EVERY = 64
 Progress = Callable[[str, int, int | None], None]
+LIKELIHOOD = "likelihood of the noisy values"
+GRADIENTS = "likelihood of the gradients"
+INDEX = "the index alone"
+IntArray = NDArray[np.int64]
+Observation = Mapping[str, float | Features]
+Observe = Callable[[int], Observation]
+Tables = tuple[IntArray, IntArray]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """PUBLIC: a mechanism that claims (epsilon, delta) for one row. `opened` yields what runs it on table 0 or 1."""
+
+    name: str
+    about: str
+    epsilon: Fraction
+    delta: Fraction
+    opened: Callable[[], AbstractContextManager[Observe]]
+    least_runs: int = 1000
+
+
+def tapped(
+    name: str,
+    about: str,
+    epsilon: Fraction,
+    tables: Tables,
+    build: Build,
+    features: Callable[[object], Features] | None = None,
+    *,
+    seen: str = INDEX,
+    delta: Fraction = Fraction(0),
+    fixed: bool = False,
+    gaussian: bool = False,
+    setting: Callable[[], AbstractContextManager[None]] | None = None,
+    again: Build | None = None,
+    least_runs: int = 1000,
+) -> Subject:
+    """A mechanism whose noisy values are listened to; and, given `features`, also judged by its output alone.
+
+    `seen` names what the features are of, `fixed` says that no release depends on an earlier one, `gaussian` that some
+    are gradients with Gaussian noise, and `again` is what to do instead of the build to learn how likely a release is.
+    """
+
+    @contextmanager
+    def opened() -> Iterator[Observe]:
+        with Tap(fixed=fixed).installed() as tap, setting() if setting else _nothing():
+
+            def observe(which: int) -> Observation:
+                compared = tap.compare(build, tables, which, again)
+                observation: dict[str, float | Features] = {LIKELIHOOD: compared.ratio}
+                if gaussian:
+                    observation[GRADIENTS] = GaussianScore(compared.gaussian)
+                if features is not None:
+                    observation[seen] = features(compared.output)
+                return observation
+
+            yield observe
+
+    return Subject(name, about, epsilon, delta, opened, least_runs)
+
+
+def watched(
+    name: str,
+    about: str,
+    epsilon: Fraction,
+    statistic: str,
+    observe: Callable[[int], float | Features],
+    *,
+    delta: Fraction = Fraction(0),
+) -> Subject:
+    """A mechanism that is judged by its output alone."""
+
+    @contextmanager
+    def opened() -> Iterator[Observe]:
+        yield lambda which: {statistic: observe(which)}
+
+    return Subject(name, about, epsilon, delta, opened)
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
 
 
 @dataclass(frozen=True)
@@ -86,7 +191,10 @@ def audit(
     doubt: float = DOUBT,
     progress: Progress = _silent,
 ) -> Finding:
-    """Run a mechanism on both tables, `runs` times each or as often as takes some seconds, and bound its epsilon."""
+    """Run a mechanism on both tables, `runs` times each or as often as takes some seconds, and bound its epsilon.
+
+    The number of runs is settled before the first that counts, so that no outcome has a part in it.
+    """
     begun = time.perf_counter()
     seen: tuple[list[Observation], list[Observation]] = ([], [])
     with subject.opened() as observe:

@@ -1,9 +1,12 @@
-"""A tap on the noise: a build and two tables come in, the likelihood ratio of what the build released goes out.
+"""A tap on the noise: how likely are the releases of a build on one table, compared with another table?
 
 SECRET: a reading holds a true value beside the noisy one, so a tap is only for tables that are made up, as the audit's
 are. Every vector that gets noise is seen on its way, whatever code asked for it. To learn how likely the same outputs
 are with the other table, the build is run on that table once more with these outputs forced upon it: so releases that
 depend on earlier ones (cells after a scout, the slack after the segments) are judged by what they really depend on.
+
+The tap replaces functions for the length of a block. `privacy/noise.py` offers no hook for it on purpose: one that can
+see true values and force outputs would be a hole in the code that an enclave is measured by.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,13 +20,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.index import dp_plr
-from scumble.index.slack import shift
+from scumble.index import slack
 from scumble.lab.comparators import trained, training
 from scumble.owner import loading
 from scumble.privacy import noise
 
-__all__ = ["BoundLaw", "GaussianLaw", "LaplaceLaw", "Reading", "Tap", "Told", "replaced"]
+__all__ = ["BoundLaw", "Comparison", "GaussianLaw", "LaplaceLaw", "Reading", "Tap", "replaced"]
 
 CERTAIN = 1000.0  # a log-likelihood ratio where one of the tables cannot have led to the output at all
 IntArray = NDArray[np.int64]
@@ -53,7 +55,7 @@ class LaplaceLaw:
 
 @dataclass(frozen=True)
 class BoundLaw:
-    """An upper bound, `coverage.release_bound`: noise plus a shift, cut off at zero and, if lossless, at the truth."""
+    """An upper bound, `slack.release_bound`: noise plus a shift, cut off at zero and, if lossless, at the truth."""
 
     epsilon: Fraction
     beta: Fraction
@@ -73,7 +75,7 @@ class BoundLaw:
 
 @lru_cache(maxsize=256)
 def _shift(epsilon: Fraction, beta: Fraction) -> int:
-    return shift(epsilon, beta)
+    return slack.shift(epsilon, beta)
 
 
 def _log_tail(most: int, rate: float) -> float:
@@ -102,8 +104,8 @@ class Reading:
     released: IntArray
 
 
-class Told(NamedTuple):
-    """What a build told: log P(released | second table) - log P(released | first); Gaussian releases alone; its output.
+class Comparison(NamedTuple):
+    """Of one build: log P(released | second table) - log P(released | first); Gaussian releases alone; its output.
 
     The tables are made up, so none of it is secret.
     """
@@ -133,11 +135,13 @@ class Tap:
             enter = stack.enter_context
             enter(replaced(noise, "_add_from_stream", lambda *given: self._vector(vector, *given)))
             enter(replaced(training, "noisy_gradient", lambda *given: self._gradient(gradient, *given)))
-            for module in (dp_plr, trained, loading):
+            for module in (slack, trained, loading):
                 enter(replaced(module, "release_bound", self._listening(module.release_bound)))
             yield self
 
-    def told(self, build: Build, tables: tuple[IntArray, IntArray], which: int, again: Build | None = None) -> Told:
+    def compare(
+        self, build: Build, tables: tuple[IntArray, IntArray], which: int, again: Build | None = None
+    ) -> Comparison:
         """Run a build on one of two tables, and on the other as if the same had been released.
 
         `again` is what runs on the other, if not everything that the build does has to do with noise.
@@ -146,13 +150,13 @@ class Tap:
         there = self._replayed(again or build, tables[1 - which], which, here)
         sign = 1 if which else -1
         if len(here) != len(there):
-            return Told(sign * CERTAIN, sign * CERTAIN, output)
+            return Comparison(sign * CERTAIN, sign * CERTAIN, output)
         parts = [
             (reading.law, _difference(reading, law, secret)) for reading, (law, secret) in zip(here, there, strict=True)
         ]
         whole = sum(part for _, part in parts)
         gaussian = sum(part for law, part in parts if isinstance(law, GaussianLaw))
-        return Told(sign * _within(whole), sign * _within(gaussian), output)
+        return Comparison(sign * _within(whole), sign * _within(gaussian), output)
 
     def _replayed(self, build: Build, table: IntArray, which: int, here: list[Reading]) -> list[tuple[Law, IntArray]]:
         """The laws and true values with the other table. If they are fixed, one replay is enough."""

@@ -1,4 +1,4 @@
-"""The other indexes of the paper, one file each, with the contract of `index/contract.py`.
+"""The other indexes of the paper, with the contract of `index/contract.py`.
 
 CryptEpsilonIndex           noise of scale N/epsilon on every point of the curve; loses rows
 SpecialIndex                two curves with one-sided noise, below and above; loses no row, needs a delta
@@ -10,11 +10,9 @@ ExactIndex                  the curve itself; leaks, for comparison only
 They are here to be compared with: for use, there is `DPPLRIndex`.
 """
 
-from scumble.lab.comparators.crypt_epsilon import CryptEpsilonIndex
+from scumble.lab.comparators.curves import CryptEpsilonIndex, ExactIndex, SpecialIndex
 from scumble.lab.comparators.dp_bplus_tree import DPBPlusTreeIndex
 from scumble.lab.comparators.dp_rmi import DPRMIIndex
-from scumble.lab.comparators.exact import ExactIndex
 from scumble.lab.comparators.fmi import FMIIndex
-from scumble.lab.comparators.special import SpecialIndex
 
 __all__ = ["CryptEpsilonIndex", "DPBPlusTreeIndex", "DPRMIIndex", "ExactIndex", "FMIIndex", "SpecialIndex"]

@@ -15,8 +15,8 @@ from scumble.errors import InvalidParameter, NotFitted
 from scumble.index.contract import Outcome, Terms
 from scumble.index.histogram import MAX_ROWS, Histogram
 from scumble.index.slack import shift
-from scumble.lab.comparators.refusals import check_memory
-from scumble.lab.comparators.two_curves import TwoCurves, TwoCurvesIndex
+from scumble.lab.comparators.curves import TwoCurves, TwoCurvesIndex
+from scumble.lab.comparators.limits import check_memory
 from scumble.privacy.noise import add_discrete_laplace
 
 __all__ = ["DPBPlusTreeIndex", "RoutingTree"]

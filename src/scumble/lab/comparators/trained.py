@@ -18,7 +18,7 @@ from scumble.index.contract import Index, Positions, Terms, check_count
 from scumble.index.histogram import MAX_ROWS, Histogram
 from scumble.index.slack import release_bound
 from scumble.lab.accounting import epsilon_spent
-from scumble.lab.comparators.refusals import check_memory
+from scumble.lab.comparators.limits import check_memory
 from scumble.lab.comparators.training import (
     CHUNK,
     CLIP_GRID,

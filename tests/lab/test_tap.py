@@ -10,10 +10,11 @@ import pytest
 from numpy.typing import NDArray
 
 from scumble.index.histogram import Histogram
+from scumble.index.mechanisms.paper import BinaryTree
+from scumble.index.mechanisms.scumble import release_adaptive_curve
 from scumble.index.slack import lossless_delta, shift
-from scumble.index.tree import binary_tree, release_adaptive_curve, release_curve
 from scumble.lab.audit.mechanisms import ERROR_SHARE, neighbours, subject
-from scumble.lab.audit.subject import GRADIENTS, LIKELIHOOD
+from scumble.lab.audit.run import GRADIENTS, LIKELIHOOD
 from scumble.lab.audit.tap import BoundLaw, GaussianLaw, LaplaceLaw, Tap
 from scumble.privacy import noise
 
@@ -54,10 +55,10 @@ def test_gaussian_law_up_to_its_constant() -> None:
 
 def test_ratios_are_those_of_the_released_nodes() -> None:
     """Against a likelihood ratio worked out by hand from the curve: F(0) and F(1) of the tree are its two nodes."""
-    tree, tables = binary_tree(2, Fraction(1)), neighbours(2)
+    tree, tables = BinaryTree(2, Fraction(1)), neighbours(2)
     with Tap().installed() as tap:
         for which in (0, 1) * 50:
-            ratio, _, curve = tap.told(lambda counts: release_curve(Histogram(counts), tree), tables, which)
+            ratio, _, curve = tap.compare(lambda counts: tree.release(Histogram(counts)), tables, which)
             rows = curve.rows  # type: ignore[attr-defined]
             distance = [sum(abs(rows[x] - np.cumsum(table)[x]) for x in (0, 1)) for table in tables]
             assert ratio == pytest.approx((distance[0] - distance[1]) / 2)
@@ -68,7 +69,9 @@ def test_ratios_never_exceed_epsilon() -> None:
     tables = neighbours(2**17, rows=3)
     with Tap().installed() as tap:
         for which in (0, 1, 0, 1):
-            ratio, _, _ = tap.told(lambda counts: release_adaptive_curve(Histogram(counts), Fraction(1)), tables, which)
+            ratio, _, _ = tap.compare(
+                lambda counts: release_adaptive_curve(Histogram(counts), Fraction(1)), tables, which
+            )
             assert abs(ratio) <= 1 + 1e-9
 
 
@@ -81,27 +84,27 @@ def test_gaussian_releases_are_told_apart() -> None:
             whole, gradients = (cast(float, observation[name]) for name in (LIKELIHOOD, GRADIENTS))
             assert abs(whole - gradients) <= 4 * ERROR_SHARE + 1e-9
     with Tap().installed() as tap:
-        told = tap.told(lambda counts: release_curve(Histogram(counts), binary_tree(1, Fraction(1))), tables, 0)
+        told = tap.compare(lambda counts: BinaryTree(1, Fraction(1)).release(Histogram(counts)), tables, 0)
         assert told.gaussian == 0 != told.ratio
 
 
 def test_a_build_may_be_repeated_in_part() -> None:
     """What has nothing to do with noise need not be done on the other table; and more noise would be noticed."""
-    tree, done = binary_tree(1, Fraction(1)), list[int]()
+    tree, done = BinaryTree(1, Fraction(1)), list[int]()
 
     def build(counts: IntArray) -> object:
         done.append(len(done))
         return release(counts)
 
     def release(counts: IntArray) -> object:
-        return release_curve(Histogram(counts), tree)
+        return tree.release(Histogram(counts))
 
     with Tap().installed() as tap:
         for which in (0, 1):
-            assert abs(tap.told(build, neighbours(1), which, release).ratio) <= 1 + 1e-9
-            assert tap.told(build, neighbours(1), which, lambda counts: (release(counts), release(counts))).ratio == (
-                1000 if which else -1000
-            )
+            assert abs(tap.compare(build, neighbours(1), which, release).ratio) <= 1 + 1e-9
+            assert tap.compare(
+                build, neighbours(1), which, lambda counts: (release(counts), release(counts))
+            ).ratio == (1000 if which else -1000)
     assert len(done) == 4
 
 
@@ -109,7 +112,7 @@ def test_a_release_of_another_shape_gives_the_table_away() -> None:
     """Planted: one node for each row."""
     with Tap().installed() as tap:
         for which in (0, 1):
-            ratio, _, _ = tap.told(
+            ratio, _, _ = tap.compare(
                 lambda counts: noise.discrete_laplace(Fraction(1), int(counts.sum())), neighbours(1), which
             )
             assert ratio == (1000 if which else -1000)

@@ -1,7 +1,8 @@
-"""Range trees: sensitivity by brute force, the estimate against plain linear algebra, planted defects."""
+"""Mechanisms: sensitivity by brute force, the estimate against plain linear algebra, cells, and a third mechanism."""
 
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,20 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from scumble import DPPLRIndex, IntegerDomain
+from scumble.errors import Corrupt, InvalidParameter
 from scumble.index.histogram import Histogram
-from scumble.index.tree import (
-    BinaryTree,
+from scumble.index.mechanisms import MECHANISMS
+from scumble.index.mechanisms.paper import BinaryTree
+from scumble.index.mechanisms.scumble import (
     WideTree,
     _least_squares,
-    binary_tree,
+    cell_starts,
     estimate,
-    release_curve,
+    release_adaptive_curve,
     scout_tree,
-    variance,
     wide_tree,
+    worthwhile,
 )
+from scumble.index.mechanisms.tree import Mechanism, variance
+from scumble.index.slack import SLACKS, SlackName
+from scumble.privacy.budget import unsafe_budget
 
 SIZES = range(1, 65)
+LARGE = [2**17, 2**17 + 12_345, 2**20]
 EPSILONS = [Fraction(1), Fraction(1, 10), Fraction(7, 3)]
 
 
@@ -46,7 +54,7 @@ def worst_cost(tree: BinaryTree | WideTree) -> Fraction:
     return worst
 
 
-@pytest.mark.parametrize("make", [binary_tree, wide_tree])
+@pytest.mark.parametrize("make", [BinaryTree, wide_tree])
 @pytest.mark.parametrize("epsilon", EPSILONS, ids=str)
 def test_no_neighbour_costs_more_than_epsilon(make: type, epsilon: Fraction) -> None:
     for size in SIZES:
@@ -55,7 +63,7 @@ def test_no_neighbour_costs_more_than_epsilon(make: type, epsilon: Fraction) -> 
         assert worst_cost(tree) <= epsilon
 
 
-@pytest.mark.parametrize("make", [binary_tree, wide_tree])
+@pytest.mark.parametrize("make", [BinaryTree, wide_tree])
 def test_the_whole_of_epsilon_is_used(make: type) -> None:
     """Full nodes on every level under some rank: noise beyond need would be waste."""
     for size in (1, 2, 16, 64):
@@ -94,14 +102,14 @@ def test_planted_defects_are_caught() -> None:
 
 
 def test_levels() -> None:
-    assert [binary_tree(n, Fraction(1)).levels for n in (1, 2, 3, 4, 1023, 1024, 2**20)] == [1, 2, 2, 3, 10, 11, 21]
+    assert [BinaryTree(n, Fraction(1)).levels for n in (1, 2, 3, 4, 1023, 1024, 2**20)] == [1, 2, 2, 3, 10, 11, 21]
     assert [wide_tree(n, Fraction(1)).levels for n in (1, 2, 18, 100, 10**4, 10**5, 2**20)] == [1, 1, 1, 2, 3, 4, 5]
     assert wide_tree(2**20, Fraction(1)).blocks == (16**4, 16**3, 16**2, 16, 1)
 
 
 @given(st.integers(1, 300), st.data())
 def test_binary_prefixes_add_up(size: int, data: st.DataObject) -> None:
-    tree = binary_tree(size, Fraction(1))
+    tree = BinaryTree(size, Fraction(1))
     counts = np.array(data.draw(st.lists(st.integers(0, 1000), min_size=size, max_size=size)), dtype=np.int64)
     assert tree.prefixes(tree.nodes(counts)).tolist() == np.cumsum(counts).tolist()
 
@@ -147,13 +155,13 @@ def test_prefix_errors_stay_within_the_stated_variance_and_weights(size: int) ->
     assert np.sqrt(variances.mean()) == pytest.approx(tree.noise_rms, rel=0.25)
 
 
-@pytest.mark.parametrize("make", [binary_tree, wide_tree])
+@pytest.mark.parametrize("make", [BinaryTree, wide_tree])
 def test_the_noise_that_is_added_has_the_stated_spread(make: type) -> None:
     """Over 300 builds the mean square error is within 8 standard deviations of what the shape says."""
     tree = make(256, Fraction(1))
     histogram = Histogram(np.full(256, 10))
     truth = np.cumsum(histogram.counts)
-    errors = np.array([release_curve(histogram, tree).rows - truth for _ in range(300)])
+    errors = np.array([tree.release(histogram).rows - truth for _ in range(300)])
     per_build = (errors**2).mean(axis=1)
     spread = per_build.std() / np.sqrt(300)
     assert abs(per_build.mean() - tree.noise_rms**2) < 8 * spread + 0.25 * tree.noise_rms**2
@@ -165,3 +173,81 @@ def test_every_node_has_its_own_noise() -> None:
     tree = WideTree(64, (8, 1), (Fraction(1, 10**6), Fraction(1, 10**6)))
     leaves = [estimate(np.zeros(64, dtype=np.int64), tree) for _ in range(4)]
     assert len({round(float(x), 6) for build in leaves for x in build}) == 4 * 64
+
+
+# --- adaptive cells --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", LARGE)
+def test_cells_partition_the_ranks(size: int) -> None:
+    counts = np.random.default_rng(size).poisson(1, size)
+    scout = scout_tree(size, Fraction(1, 7))
+    starts = cell_starts(counts, scout, Fraction(1, 2))
+    assert starts[0] == 0
+    assert np.all(np.diff(starts) > 0)
+    assert starts[-1] < size
+    assert np.diff(starts).max() <= 4 * scout.blocks[0] + 1
+    assert 500 < len(starts) < 20_000
+
+
+def test_heavy_ranks_become_cells_of_their_own() -> None:
+    size = 2**18
+    counts = np.zeros(size, dtype=np.int64)
+    heavy = np.array([0, 1, 777, 100_000, size - 1])
+    counts[heavy] = 5_000
+    starts = set(cell_starts(counts, scout_tree(size, Fraction(1, 2)), Fraction(1, 2)).tolist())
+    assert set(heavy.tolist()) <= starts
+    assert {2, 778, 100_001} <= starts
+
+
+@pytest.mark.parametrize("size", LARGE)
+@pytest.mark.parametrize("rows", [0, 1, 10**6])
+def test_the_curve_ends_at_the_last_rank(size: int, rows: int) -> None:
+    counts = np.zeros(size, dtype=np.int64)
+    counts[size // 2] = rows
+    curve = release_adaptive_curve(Histogram(counts), Fraction(7, 10))
+    assert curve.knots[-1] == size - 1
+    assert curve.levels == 6
+    assert abs(curve.rows[-1] - rows) < 40 * curve.noise_rms
+
+
+def test_small_domains_have_no_scout() -> None:
+    assert not worthwhile(2**17 - 1)
+    curve = release_adaptive_curve(Histogram(np.ones(1000, dtype=np.int64)), Fraction(1))
+    assert curve.levels == 2
+    assert len(curve.knots) == 1000
+
+
+# --- the registry ----------------------------------------------------------------------------------
+
+
+def test_codes_in_index_files_are_those_of_release_0_1() -> None:
+    assert {name: mechanism.code for name, mechanism in MECHANISMS.items()} == {"scumble": 0, "paper": 1}
+    assert {name: slack.code for name, slack in SLACKS.items()} == {"measured": 0, "paper": 1, "lossless": 2}
+
+
+@pytest.mark.parametrize("slack", list(SLACKS))
+def test_a_mechanism_needs_nothing_but_its_registration(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, slack: SlackName
+) -> None:
+    """A third one is fitted, saved, loaded and looked up like the other two."""
+
+    def halves(size: int, epsilon: Fraction) -> WideTree:
+        return WideTree(size, (4, 1), (epsilon / 2, epsilon / 2))
+
+    third = Mechanism(
+        "halves", 7, halves, lambda histogram, epsilon: halves(histogram.size, epsilon).release(histogram)
+    )
+    with pytest.raises(InvalidParameter):
+        DPPLRIndex(mechanism="halves")
+    monkeypatch.setitem(MECHANISMS, "halves", third)
+    budget = unsafe_budget(Fraction(1), delta=Fraction(1, 2))
+    index = DPPLRIndex(mechanism="halves", slack=slack)
+    index.fit_counts(np.full(64, 9), domain=IntegerDomain(0, 63), budget=budget)
+    index.save(tmp_path / "third.index")
+    loaded = DPPLRIndex.load(tmp_path / "third.index")
+    assert (loaded.mechanism, loaded.slack) == ("halves", slack)
+    assert loaded.lookup(3, 40) == index.lookup(3, 40)
+    monkeypatch.undo()
+    with pytest.raises(Corrupt):
+        DPPLRIndex.load(tmp_path / "third.index")

@@ -9,11 +9,11 @@ from itertools import count
 import mpmath
 import numpy as np
 import pytest
+from distributions import FALSE_ALARM, chi_squared, same_origin, slightly_moved
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from distributions import FALSE_ALARM, chi_squared, same_origin, slightly_moved
 from scumble.errors import InvalidParameter
 from scumble.privacy import noise
 

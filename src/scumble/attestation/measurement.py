@@ -1,35 +1,17 @@
-"""What ties evidence to one enclave and one connection: 64 bytes for the report, and the measurement of the code.
-
-The enclave's public key and the client's nonce come in; their hash goes into the report. All of it is public.
-"""
+"""The measurement that simulated evidence states: a hash over the files of the enclave's code. It is public."""
 
 import hashlib
-import struct
 from pathlib import Path
 
-from scumble.errors import InvalidParameter
+from scumble.attestation.evidence import framed
 
-__all__ = ["NONCE_BYTES", "code_measurement", "report_data"]
+__all__ = ["code_measurement"]
 
-NONCE_BYTES = 32
-DOMAIN = b"scumble attestation: enclave key and client nonce, 1"
 CODE_DOMAIN = b"scumble attestation: code of the enclave, 1"
-LENGTH = struct.Struct("<Q")
 
 PACKAGE = Path(__file__).parent.parent
 CODE = ("__init__.py", "attestation", "enclave", "errors.py", "index", "privacy", "types", "wire")
 SUFFIXES = (".py", ".so")
-
-
-def report_data(public_key: bytes, nonce: bytes) -> bytes:
-    """64 bytes that only this key and this nonce give: SHA-512 over a label, the key and the nonce, each with its
-    length before it.
-    """
-    if len(nonce) != NONCE_BYTES:
-        raise InvalidParameter(f"a nonce has {NONCE_BYTES} bytes", hint="draw a fresh one for each connection")
-    if not public_key:
-        raise InvalidParameter("there is no public key to bind", hint="make the enclave's key pair first")
-    return hashlib.sha512(b"".join(framed(part) for part in (DOMAIN, public_key, nonce))).digest()
 
 
 def code_measurement() -> str:
@@ -52,8 +34,3 @@ def code_files(package: Path) -> list[Path]:
         part = package / name
         found += [part] if part.is_file() else [path for path in part.rglob("*") if path.suffix in SUFFIXES]
     return sorted(found, key=lambda path: path.relative_to(package).as_posix())
-
-
-def framed(part: bytes) -> bytes:
-    """A part after its length, so that no two lists of parts hash alike."""
-    return LENGTH.pack(len(part)) + part

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from scumble import DPPLRIndex, IntegerDomain, Ledger, parse_domain
+from scumble import Budget, DPPLRIndex, IntegerDomain, Ledger, parse_domain
 from scumble.errors import InvalidKeys, InvalidParameter, OutOfDomain
 from scumble.index.contract import Terms
 from scumble.index.histogram import Histogram
 from scumble.lab import compare as module
-from scumble.lab.comparators import refusals
-from scumble.lab.comparators.two_curves import TwoCurves, TwoCurvesIndex
+from scumble.lab.comparators import limits
+from scumble.lab.comparators.curves import TwoCurves, TwoCurvesIndex
 from scumble.lab.compare import WHAT_IF, Case, Comparison, Contender, Lookups, compare, draw, every_index, measure
 
 UNTRAINED = [contender for contender in every_index() if not contender.trained]
@@ -103,27 +103,28 @@ def test_the_order_is_that_of_the_paper() -> None:
     ]
 
 
-def test_no_ledger_file_is_made_and_every_build_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_ledger_is_used_and_every_build_draws_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     spent: list[Fraction] = []
-    spend = Ledger.spend
+    draw = Budget.draw
 
-    def watched(self: Ledger, epsilon: Any, *args: Any, **options: Any) -> Any:
-        spent.append(Fraction(epsilon))
-        return spend(self, epsilon, *args, **options)
+    def watched(self: Budget) -> None:
+        spent.append(self.epsilon)
+        draw(self)
 
-    def opened(*_: object, **__: object) -> None:
-        raise AssertionError("a ledger file was opened")
+    def used(*_: object, **__: object) -> None:
+        raise AssertionError("a ledger was used")
 
-    monkeypatch.setattr(Ledger, "spend", watched)
-    monkeypatch.setattr(Ledger, "open", opened)
+    monkeypatch.setattr(Budget, "draw", watched)
+    monkeypatch.setattr(Ledger, "__init__", used)
+    monkeypatch.setattr(Ledger, "open", used)
     compare([1, 2, 3], DOMAIN, "1/3", indexes=UNTRAINED, queries=2)
     assert spent == [Fraction(1, 3)] * sum(contender.private for contender in UNTRAINED)
     assert not list(tmp_path.iterdir())
 
 
 def test_an_index_without_memory_is_a_note_and_the_rest_still_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "available_bytes", lambda: 100)
+    monkeypatch.setattr(limits, "available_bytes", lambda: 100)
     rows = compare([1, 2, 3], DOMAIN, 1, indexes=UNTRAINED).to_pylist()
     refused = {row["index"] for row in rows if row["missing_mean"] is None}
     assert refused == {"DP B+ tree", "SPECIAL"}  # 24 bytes a rank; the others need 8

@@ -3,7 +3,7 @@
 import numpy as np
 
 from scumble.lab.attack.averaging import FRESH_SCALE, HIGH, attack, fresh_places, running_errors, stored_places
-from scumble.lab.attack.hashed import made_up_counts
+from scumble.lab.attack.laboratory import made_up_counts
 
 COUNTS = made_up_counts(5_000, 1000)
 TRUE = int(COUNTS[: HIGH + 1].sum())

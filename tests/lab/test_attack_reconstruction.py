@@ -7,10 +7,8 @@ asserted of it holds for every noise, or but for a chance far below 1e-6, as eac
 import numpy as np
 import pytest
 
-from scumble.index.file import decoded
-from scumble.index.model import IndexModel
-from scumble.lab.attack.hashed import fractions, made_up_counts, uniform_ranges
-from scumble.lab.attack.laboratory import laboratory
+from scumble.index.file import IndexModel, decoded
+from scumble.lab.attack.laboratory import fractions, laboratory, made_up_counts, uniform_ranges
 from scumble.lab.attack.reconstruction import Public, Target, all_ranges, attack, exact_target, private_target, quality
 
 SIZE = 200

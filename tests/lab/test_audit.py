@@ -14,7 +14,7 @@ from verify.planted_epsilon import DEFECTS, EPSILONS
 from scumble.errors import InvalidParameter
 from scumble.lab.audit import NAMES, Finding, Subject, audit, subject
 from scumble.lab.audit.mechanisms import paper_tree, wide
-from scumble.lab.audit.subject import GRADIENTS, LIKELIHOOD
+from scumble.lab.audit.run import GRADIENTS, LIKELIHOOD
 
 ONE, TWO, FOUR = Fraction(1), Fraction(2), Fraction(4)
 RUNS = {"database": 25, "fmi": 100, "dp-rmi": 100, "adaptive-tree": 400}

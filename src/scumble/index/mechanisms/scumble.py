@@ -1,115 +1,36 @@
-"""The release of a curve: a histogram, a mechanism's name and an epsilon come in, a NoisyCurve goes out.
+"""Scumble's mechanism: a wide tree with a least-squares estimate, over cells that a scout finds in large domains.
 
-The histogram is secret, the curve public. Here the parts of the budget are added up: whatever a mechanism releases on
-the way, its costs sum to the epsilon it was given. docs/privacy.md section 4.
+A histogram, secret, goes in with an epsilon; a public noisy curve comes out. The costs of scout and tree add up to the
+epsilon given. docs/privacy.md sections 4.2 and 4.3.
 """
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, exp, log, sqrt
-from typing import Literal
+from functools import lru_cache
+from math import ceil, exp, log, log1p, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scumble.index.curve import Knots, NoisyCurve
 from scumble.index.histogram import Histogram
+from scumble.index.mechanisms.tree import Mechanism, chernoff_bound, cumulant, rates_below, variance
 from scumble.privacy.noise import add_discrete_laplace
 
 __all__ = [
-    "SCOUT_SHARE",
-    "BinaryTree",
+    "SCUMBLE",
     "WideTree",
-    "binary_tree",
     "cell_starts",
-    "curve_tree",
     "estimate",
     "release_adaptive_curve",
-    "release_binary",
-    "release_curve",
-    "release_wide",
     "scout_tree",
-    "variance",
     "wide_tree",
     "worthwhile",
 ]
 
-
 FAN_OUT = 18
-
-
-def variance(scale: Fraction) -> float:
-    """The variance of discrete Laplace noise."""
-    p = exp(-1 / scale)
-    return 2 * p / (1 - p) ** 2
-
-
-# --- paper: algorithm 1 ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class BinaryTree:
-    """The public shape of algorithm 1's tree: floor(log2 N) + 1 levels, each with an equal share of epsilon."""
-
-    leaves: int
-    epsilon: Fraction
-
-    @property
-    def levels(self) -> int:
-        """The paper says log2 N; but the lowest level costs too, and N = 1 has one level."""
-        return self.leaves.bit_length()
-
-    @property
-    def scale(self) -> Fraction:
-        """Sensitivity over epsilon: a row counts in one node of each level."""
-        return self.levels / self.epsilon
-
-    @property
-    def noise_rms(self) -> float:
-        """A prefix adds up half the levels' nodes on average."""
-        return sqrt(max(1, self.levels / 2) * variance(self.scale))
-
-    def nodes(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """SECRET: the p-sum made at each step t: the rows of the last 2^i ranks, 2^i being t's lowest set bit."""
-        sums = np.zeros(self.leaves + 1, dtype=np.int64)
-        np.cumsum(counts, out=sums[1:])
-        for level in range(self.levels):
-            ends, before = self._neighbours(sums, level)
-            ends -= before
-        return sums[1:]
-
-    def prefixes(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Add up, for each step t, the p-sums at t's set bits."""
-        sums = np.concatenate([[0], nodes])
-        for level in reversed(range(self.levels)):
-            ends, before = self._neighbours(sums, level)
-            ends += before
-        return sums[1:]
-
-    def _neighbours(self, sums: NDArray[np.int64], level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Views of the steps whose lowest set bit is 2^level, and of the steps that lie 2^level before them."""
-        block = 1 << level
-        ends = sums[block :: 2 * block]
-        return ends, sums[:: 2 * block][: len(ends)]
-
-
-def binary_tree(leaves: int, epsilon: Fraction) -> BinaryTree:
-    """Algorithm 1's tree over `leaves` ranks."""
-    return BinaryTree(leaves, epsilon)
-
-
-def release_binary(histogram: Histogram, tree: BinaryTree) -> NoisyCurve:
-    """Algorithm 1: the binary mechanism with recycled partial sums.
-
-    Sensitivity: 1 a level in L1; neighbours: one row added or removed; cost: tree.epsilon; docs/privacy.md 4.1.
-    """
-    noisy = tree.nodes(histogram.counts)
-    add_discrete_laplace(noisy, tree.scale)
-    rows = tree.prefixes(noisy).astype(np.float64)
-    return NoisyCurve(tree.leaves, range(tree.leaves), rows, tree.levels, tree.noise_rms)
-
-
-# --- scumble: wide tree, least squares -------------------------------------------------------------
+SIMULATED_SAMPLES = 1 << 26  # as many as take about a second; a build, however small, takes as long as 2,000
+LEAST_SIMULATED_BETA = Fraction(1, 10**4)
 
 
 @dataclass(frozen=True)
@@ -175,6 +96,24 @@ class WideTree:
         bridges = sum(spread[level + 1] * self.fan_out(level) / 4 for level in range(self.levels - 1))
         return spread[0] * self.widths(0) + bridges
 
+    def release(self, histogram: Histogram) -> NoisyCurve:
+        """Release the curve over all ranks; its error is known from the tree alone. Costs epsilon: `estimate`."""
+        return _release_leaves(histogram.counts, self, range(self.leaves), self.leaves)
+
+    def bound(self, beta: Fraction) -> int:
+        """How far the noise moves any prefix, except with probability beta. Free of the data: docs/privacy.md 5.3.
+
+        An order statistic of simulated builds where beta is large enough to be seen in them, else a Chernoff bound.
+        """
+        return _bound(self, beta)
+
+    def chernoff_bound(self, beta: Fraction) -> int:
+        """The same from a Chernoff bound over all prefixes: looser, for any beta."""
+        rates = rates_below(max(self.scales))
+        # Every weight is at most 1, and the cumulant over the square grows with the weight: docs/privacy.md 5.3.
+        ratio = np.max([cumulant(rates, scale) / variance(scale) for scale in self.scales], axis=0)
+        return chernoff_bound(rates, [(self.leaves, self.worst_variance * ratio)], beta)
+
     def nodes(self, counts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """SECRET: the rows in each node, level by level."""
         sums = [np.add.reduceat(counts, np.arange(0, self.leaves, block)) for block in self.blocks[:-1]]
@@ -200,8 +139,8 @@ def estimate(counts: NDArray[np.int64], tree: WideTree) -> NDArray[np.float64]:
     return _least_squares([nodes.astype(np.float64) for nodes in noisy], tree)
 
 
-def release_wide(counts: NDArray[np.int64], tree: WideTree, knots: Knots, size: int) -> NoisyCurve:
-    """Release the curve over leaves that end at the given ranks."""
+def _release_leaves(counts: NDArray[np.int64], tree: WideTree, knots: Knots, size: int) -> NoisyCurve:
+    """Release the curve over leaves that end at the given ranks: `estimate`, added up."""
     rows = np.cumsum(estimate(counts, tree))
     return NoisyCurve(size, knots, rows, tree.levels, tree.noise_rms)
 
@@ -233,6 +172,34 @@ def _least_squares(levels: list[NDArray[np.float64]], tree: WideTree) -> NDArray
         below[whole:] += missing[-1] * share / share.sum()
     return levels[-1]
 
+
+@lru_cache(maxsize=64)
+def _bound(tree: WideTree, beta: Fraction) -> int:
+    builds = ceil(40 / beta) if beta >= LEAST_SIMULATED_BETA else 0
+    if builds and builds * max(tree.leaves, 2000) <= SIMULATED_SAMPLES:
+        return _simulated_bound(tree, beta, builds)
+    return tree.chernoff_bound(beta)
+
+
+def _simulated_bound(tree: WideTree, beta: Fraction, builds: int) -> int:
+    """The order statistic of `builds` largest errors that exceeds the (1 - 0.9 beta)-quantile but for 0.1 beta."""
+    nothing = np.zeros(tree.leaves, dtype=np.int64)
+    worst = sorted((float(np.abs(np.cumsum(estimate(nothing, tree))).max()) for _ in range(builds)), reverse=True)
+    return ceil(worst[_exceeded_at_most(builds, 0.9 * float(beta), 0.1 * float(beta))])
+
+
+def _exceeded_at_most(trials: int, chance: float, doubt: float) -> int:
+    """The largest j with P(Binomial(trials, chance) <= j) <= doubt: j exceedances or fewer would be a surprise."""
+    term = exp(trials * log1p(-chance))
+    total, j = term, -1
+    while total <= doubt:
+        j += 1
+        term *= (trials - j) / (j + 1) * chance / (1 - chance)
+        total += term
+    return max(j, 0)
+
+
+# --- cells -----------------------------------------------------------------------------------------
 
 # The two shares are a compromise: a stronger scout finds more of the heavy ranks (shuffled zipf), a weaker one leaves
 # more for the tree (smooth keys). The other constants hardly matter (`python -m benchmarks.overhead --sweep`).
@@ -302,29 +269,21 @@ def _light_rows(fine: NDArray[np.float64], rows_per_cell: float) -> NDArray[np.f
     return np.maximum(dense * fine + ~dense * shared, least)
 
 
-def curve_tree(mechanism: Literal["scumble", "paper"], size: int, epsilon: Fraction) -> BinaryTree | WideTree:
-    """The public shape of a mechanism's tree over all ranks of a domain."""
-    return binary_tree(size, epsilon) if mechanism == "paper" else wide_tree(size, epsilon)
-
-
-def release_curve(histogram: Histogram, tree: BinaryTree | WideTree) -> NoisyCurve:
-    """Release a curve with a tree over all ranks; its error is known from the tree alone. Costs tree.epsilon."""
-    if isinstance(tree, BinaryTree):
-        return release_binary(histogram, tree)
-    return release_wide(histogram.counts, tree, range(tree.leaves), tree.leaves)
-
-
 def release_adaptive_curve(histogram: Histogram, epsilon: Fraction) -> NoisyCurve:
     """Release a curve with a wide tree over cells that a scout finds, where the domain is large enough for that.
 
     Scout and tree see the same rows, one after the other: sequential composition, the cost is epsilon.
+    Sensitivity: 1 a level in L1; neighbours: one row added or removed; docs/privacy.md 4.3.
     """
     size = histogram.size
     if not worthwhile(size):
-        return release_curve(histogram, wide_tree(size, epsilon))
+        return wide_tree(size, epsilon).release(histogram)
     scout = scout_tree(size, epsilon * SCOUT_SHARE)
     rest = epsilon - scout.epsilon
     starts = cell_starts(histogram.counts, scout, rest)
     cells = np.add.reduceat(histogram.counts, starts)
-    curve = release_wide(cells, wide_tree(len(starts), rest), np.append(starts[1:], size) - 1, size)
+    curve = _release_leaves(cells, wide_tree(len(starts), rest), np.append(starts[1:], size) - 1, size)
     return NoisyCurve(size, curve.knots, curve.rows, scout.levels + curve.levels, curve.noise_rms)
+
+
+SCUMBLE = Mechanism(name="scumble", code=0, tree=wide_tree, release=release_adaptive_curve)

@@ -27,12 +27,12 @@ from scumble.lab.comparators import (
     DPBPlusTreeIndex,
     ExactIndex,
     SpecialIndex,
-    refusals,
-    special,
-    two_curves,
+    curves,
+    limits,
 )
 from scumble.lab.comparators.dp_bplus_tree import RoutingTree
 from scumble.privacy import noise
+from scumble.privacy.budget import unsafe_budget
 
 IntArray = NDArray[np.int64]
 FALSE_ALARM = 1e-7
@@ -53,7 +53,8 @@ LOSSLESS = ["SPECIAL", "DP B+ tree", "DP-PLR", "DP-PLR as published", "exact"]  
 
 
 def spend(epsilon: int | str = 1, delta: str = "0.9") -> Budget:
-    return Ledger(limit=1000, delta_limit="0.9").spend(epsilon, "test", delta=delta)
+    """A budget of no ledger: thousands of fits do not wait for a database each."""
+    return unsafe_budget(epsilon, delta=delta, label="test")
 
 
 def fitted(make: Callable[[], Index], counts: object, *, beta: float = 1e-9, capacity: int | None = None) -> Index:
@@ -238,7 +239,7 @@ def test_a_level_too_few_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> No
     receipts = Receipts(monkeypatch)
     monkeypatch.setattr(RoutingTree, "scale", property(lambda tree: (tree.levels - 1) / tree.epsilon))
     assert worst_loss(receipts, DPBPlusTreeIndex, 16, "1") > 1
-    monkeypatch.setattr(special, "_scale", lambda terms: terms.domain.size / terms.epsilon)
+    monkeypatch.setattr(curves, "special_scale", lambda terms: terms.domain.size / terms.epsilon)
     assert worst_loss(receipts, SpecialIndex, 16, "1") == 2
 
 
@@ -352,7 +353,7 @@ def test_bad_counts_cost_nothing(name: str) -> None:
 def test_too_little_memory_is_refused_and_costs_nothing(
     monkeypatch: pytest.MonkeyPatch, make: Callable[[], Index], bytes_a_rank: int
 ) -> None:
-    monkeypatch.setattr(refusals, "available_bytes", lambda: 100 * bytes_a_rank)
+    monkeypatch.setattr(limits, "available_bytes", lambda: 100 * bytes_a_rank)
     fitted(make, [1] * 100)
     ledger = Ledger(limit=1, delta_limit="0.9")
     spent = {} if make is ExactIndex else {"budget": ledger.spend(1, "test", delta="0.9")}
@@ -364,12 +365,12 @@ def test_too_little_memory_is_refused_and_costs_nothing(
 
 def test_available_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What Linux says is available, page cache included; elsewhere the free pages."""
-    assert 2**20 < refusals.available_bytes() < 2**50
-    monkeypatch.setattr(refusals, "MEMINFO", tmp_path / "meminfo")
+    assert 2**20 < limits.available_bytes() < 2**50
+    monkeypatch.setattr(limits, "MEMINFO", tmp_path / "meminfo")
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert free / 2 < refusals.available_bytes() < 2 * free
+    assert free / 2 < limits.available_bytes() < 2 * free
     (tmp_path / "meminfo").write_text("MemTotal:  999 kB\nMemAvailable:   77 kB\n")
-    assert refusals.available_bytes() == 77 * 1024
+    assert limits.available_bytes() == 77 * 1024
 
 
 @pytest.mark.parametrize(("make", "size"), [(CryptEpsilonIndex, 2**20), (SpecialIndex, 2**19)])
@@ -440,7 +441,7 @@ def test_special_never_loses_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: without the truncation rows are lost with probability 0.2 a build or so; in 200 builds, certainly."""
     assert losing_builds(600) == 0
     bare = SimpleNamespace(cumsum=np.cumsum, minimum=lambda a, b, out: out, maximum=lambda a, b, out: out)
-    monkeypatch.setattr(special, "np", bare)
+    monkeypatch.setattr(curves, "np", bare)
     assert losing_builds(200) > 0
 
 
@@ -448,7 +449,7 @@ def truncating_builds(receipts: Receipts, builds: int) -> int:
     found = 0
     for _ in range(builds):
         index = receipts.fit(SpecialIndex, np.full(5, 9, dtype=np.int64), "0.5", BETA)
-        moved = special.shift_rows(index.terms)
+        moved = curves.special_shift(index.terms)
         lower, upper = receipts.noises
         found += bool((lower > moved).any() or (upper < -moved).any())
     return found
@@ -460,7 +461,7 @@ def test_special_truncates_no_more_often_than_its_delta_pays_for(monkeypatch: py
     receipts = Receipts(monkeypatch)
     most = binom.isf(FALSE_ALARM, builds, BETA)
     assert 0 < truncating_builds(receipts, builds) <= most
-    monkeypatch.setattr(special, "shift_rows", lambda terms: shift(1 / special._scale(terms), terms.beta))
+    monkeypatch.setattr(curves, "special_shift", lambda terms: shift(1 / curves.special_scale(terms), terms.beta))
     assert truncating_builds(receipts, builds) > most
 
 
@@ -469,7 +470,7 @@ def test_special_keeps_its_curves_apart() -> None:
     index = fitted(SpecialIndex, counts)
     assert isinstance(index, SpecialIndex)
     curve = np.cumsum(counts)
-    moved = special.shift_rows(index.terms)
+    moved = curves.special_shift(index.terms)
     assert np.all(index.curves.lower <= curve)
     assert np.all(index.curves.upper >= curve)
     assert index.curves.capacity == index.curves.upper[-1]
@@ -615,16 +616,16 @@ def test_sizes_are_those_of_the_papers_table(size: int) -> None:
 def test_wild_curves_are_clipped() -> None:
     """Noise is neither monotone nor bounded; a lookup's positions are in order and within the capacity."""
     lower, upper = np.array([-50, 90, 10, 5]), np.array([-3, 40, 200, 60])
-    curves = two_curves.TwoCurves(IntegerDomain(0, 3), lower, upper, 100)
-    assert curves.lookup(0) == (0, 0)  # stops below 0
-    assert curves.lookup(1) == (0, 40)  # starts below 0
-    assert curves.lookup(2) == (90, 100)  # stops beyond the capacity
-    assert curves.lookup(2, 1) == (0, 0)
-    assert curves.lookup(3) == (10, 60)
-    assert curves.lookup(0, 3) == (0, 60)
-    backwards = two_curves.TwoCurves(IntegerDomain(0, 3), lower, lower, 100)
+    both = curves.TwoCurves(IntegerDomain(0, 3), lower, upper, 100)
+    assert both.lookup(0) == (0, 0)  # stops below 0
+    assert both.lookup(1) == (0, 40)  # starts below 0
+    assert both.lookup(2) == (90, 100)  # stops beyond the capacity
+    assert both.lookup(2, 1) == (0, 0)
+    assert both.lookup(3) == (10, 60)
+    assert both.lookup(0, 3) == (0, 60)
+    backwards = curves.TwoCurves(IntegerDomain(0, 3), lower, lower, 100)
     assert backwards.lookup(2) == (10, 10)  # starts after it stops: empty
-    for model in (curves, backwards):
+    for model in (both, backwards):
         firsts, lasts = every_range(4)
         single = [model.lookup(int(a), int(b)) for a, b in zip(firsts, lasts, strict=True)]
         assert list(zip(*(a.tolist() for a in model.lookup_many(firsts, lasts)), strict=True)) == single

@@ -26,6 +26,7 @@ from scumble.lab.comparators.fmi import FMIIndex
 from scumble.lab.comparators.trained import TrainedIndex
 from scumble.lab.comparators.training import CLIP_GRID, Curve, Examples, Response
 from scumble.privacy import noise
+from scumble.privacy.budget import unsafe_budget
 
 dp_accounting: Any = pytest.importorskip("dp_accounting")
 rdp: Any = pytest.importorskip("dp_accounting.rdp")
@@ -39,7 +40,8 @@ IntArray = NDArray[np.int64]
 
 
 def spend(epsilon: int | str = 1, delta: str = "1e-6") -> Budget:
-    return Ledger(limit=10**6, delta_limit="0.5").spend(epsilon, "test", delta=delta)
+    """A budget of no ledger: thousands of fits do not wait for a database each."""
+    return unsafe_budget(epsilon, delta=delta, label="test")
 
 
 def fit(index: TrainedIndex, counts: list[int] | IntArray, budget: Budget | None = None, **options: Any) -> None:

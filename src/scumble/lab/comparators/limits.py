@@ -1,7 +1,7 @@
-"""What a comparator refuses before anything is spent: more memory than there is, more noise than can be drawn.
+"""The limits of the comparators, checked before anything is spent: memory, and the widest noise that can be drawn.
 
-Sizes and scales come in, which are public; nothing goes out but a refusal. The published indexes keep numbers for
-every rank of the domain and noise that grows with it, so large domains are where they end.
+The published indexes keep numbers for every rank of the domain, with noise that grows with it, so large domains are
+where they end. Sizes and scales are public.
 """
 
 import os

@@ -14,7 +14,7 @@ import pytest
 from scumble import DPPLRIndex, IntegerDomain, Ledger
 from scumble.index.file import encode
 
-VECTORS = Path(__file__).parent / "vectors"
+VECTORS = Path(__file__).parents[1] / "vectors"
 
 
 class Reader:

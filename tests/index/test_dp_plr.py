@@ -42,8 +42,10 @@ from scumble.errors import (
     OutOfDomain,
 )
 from scumble.index import slack as coverage
-from scumble.index import tree
+from scumble.index.mechanisms import paper
+from scumble.index.mechanisms import scumble as wide
 from scumble.privacy import noise
+from scumble.privacy.budget import unsafe_budget
 
 SETTINGS = [
     {"mechanism": mechanism, "slack": slack} for mechanism in ("scumble", "paper") for slack in ("measured", "paper")
@@ -51,7 +53,8 @@ SETTINGS = [
 
 
 def spend(epsilon: int | str = 1) -> Budget:
-    return Ledger(limit=1000).spend(epsilon, "test")
+    """A budget of no ledger: thousands of fits do not wait for a database each."""
+    return unsafe_budget(epsilon, label="test")
 
 
 def assert_covers(index: DPPLRIndex, counts: NDArray[np.int64]) -> None:
@@ -194,15 +197,15 @@ class Receipts:
             self.states.append(self.budget.state)
             original(values, scale)
 
-        monkeypatch.setattr(noise, "add_discrete_laplace", listen)
-        monkeypatch.setattr(tree, "add_discrete_laplace", listen)
+        for module in (noise, paper, wide):
+            monkeypatch.setattr(module, "add_discrete_laplace", listen)
 
 
 @pytest.mark.parametrize("size", [1, 50, 3000, 2**17])
 @pytest.mark.parametrize("slack", ["measured", "paper", "lossless"])
 def test_every_noise_is_paid_for(monkeypatch: pytest.MonkeyPatch, size: int, slack: str) -> None:
     """Each noisy vector has L1 sensitivity 1, so the costs 1/scale of all of them add up to epsilon: exactly."""
-    coverage.curve_bound(tree.wide_tree(size, Fraction(1)), Fraction(1, 10**6))
+    wide.wide_tree(size, Fraction(1)).bound(Fraction(1, 10**6))
     receipts = Receipts(monkeypatch)
     if slack == "lossless":
         receipts.budget = Ledger(limit=1, delta_limit="0.1").spend(1, "test", delta="0.1")
@@ -264,8 +267,8 @@ def test_a_crash_after_the_draw_leaves_it_spent(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     script = f"""
 import os, scumble
-from scumble.index import tree
-tree.add_discrete_laplace = lambda *a: os.kill(os.getpid(), 9)
+from scumble.index.mechanisms import scumble as wide
+wide.add_discrete_laplace = lambda *a: os.kill(os.getpid(), 9)
 ledger = scumble.Ledger.open({str(path)!r}, limit=2)
 scumble.DPPLRIndex().fit([1], domain=scumble.IntegerDomain(0, 9), budget=ledger.spend(1, "salary"))
 """
