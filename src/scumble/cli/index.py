@@ -10,10 +10,9 @@ from typing import Annotated
 
 import typer
 
-from scumble.cli.columns import count_keys
+from scumble.cli.columns import count_keys, key_of
 from scumble.cli.compare import compare
 from scumble.cli.describe import as_json, as_lines, lookup_lines
-from scumble.cli.keys import key_of
 from scumble.cli.output import Draft, drafted, spent_but_not_written
 from scumble.cli.progress import working
 from scumble.cli.refusals import BROKEN, say
