@@ -11,7 +11,7 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from fronting import Fronting
 
-    from scumble.gateway.config import Source
+    from scumble.gateway.config import DatabaseConfig
     from scumble.gateway.server import Gateway
     from serving import Serving
 
@@ -53,7 +53,7 @@ def front(impatient_front: "Fronting") -> "Iterator[Fronting]":
 
 
 @pytest.fixture(scope="session")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Source]":
+def sources(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, DatabaseConfig]":
     """Databases for a gateway."""
     from gateway_setup import make_databases
 
@@ -61,7 +61,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Source]":
 
 
 @pytest.fixture(scope="session")
-def gateway(sources: "dict[str, Source]") -> "Iterator[Gateway]":
+def gateway(sources: "dict[str, DatabaseConfig]") -> "Iterator[Gateway]":
     """A gateway, for most of its tests."""
     from gateway_setup import running
 

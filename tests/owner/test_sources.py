@@ -188,7 +188,12 @@ MANY = "".join(f"{n},x\n" for n in range(600_000))  # more than one block of the
         (f"a,b\n{MANY}{MARKER},y\n", {}, 600_002, "column 'a': the cell is no int64"),
         (f'a,b\n1,"x\n\ny"\n{MANY}{MARKER},y\n', {}, 600_005, "column 'a': the cell is no int64"),
         (f"a,b\n{MANY}1,2,{MARKER}\n", {}, 600_002, "3 cells where the first line has 2"),
-        (f"b,a\n{MANY.replace('x', '')}1,{MARKER}\n", {}, 600_002, "column 'a': the cell is not empty, as those of the first rows are"),
+        (
+            f"b,a\n{MANY.replace('x', '')}1,{MARKER}\n",
+            {},
+            600_002,
+            "column 'a': the cell is not empty, as those of the first rows are",
+        ),
         (f"a,b\n1,x\n{MARKER},x\n", {"a": "integer"}, 3, "column 'a': the cell is no int32"),
         ("a,b\n1,x\n7319.001,x\n", {"a": "decimal(9,2)"}, 3, "column 'a': the cell is no value of the column's type"),
         (b"a,b\n1,x\n2,7319\xff\n", {}, 3, "column 'b': the cell is not valid UTF-8"),
