@@ -13,7 +13,7 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from fronts import Fronting, Provider
 
-    from scumble.gateway.config import Source
+    from scumble.gateway.config import DatabaseConfig
     from scumble.gateway.server import Gateway
     from scumble.provider.fleet import Fleet
     from serving import Serving
@@ -79,7 +79,7 @@ def liar(fleet: "Fleet", tmp_path: Path) -> "Iterator[Provider]":
 
 
 @pytest.fixture(scope="session")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Source]":
+def sources(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, DatabaseConfig]":
     """Databases for a gateway."""
     from gateway_setup import make_databases
 
@@ -87,7 +87,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, Source]":
 
 
 @pytest.fixture(scope="session")
-def gateway(sources: "dict[str, Source]") -> "Iterator[Gateway]":
+def gateway(sources: "dict[str, DatabaseConfig]") -> "Iterator[Gateway]":
     """A gateway, for most of its tests."""
     from gateway_setup import running
 

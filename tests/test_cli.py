@@ -29,10 +29,11 @@ import pytest
 from pyarrow import feather, parquet
 
 from scumble import DPPLRIndex, Ledger, parse_domain
-from scumble.cli import columns, csv_file, main
+from scumble.cli import columns, main
 from scumble.errors import LedgerBusy
 from scumble.index.slack import lossless_delta
 from scumble.owner.indexes import index_cost
+from scumble.owner.sources import csv_source
 from scumble.privacy.composition import row_delta
 
 SCRIPTS = sorted((Path(__file__).parent / "cli").glob("*.txt"))
@@ -245,7 +246,7 @@ def test_a_key_is_looked_up_in_the_bin_that_its_csv_cell_went_to(here: Path) -> 
 
 def test_rows_are_counted_from_the_start_of_the_file(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "_NPY_ROWS", 100)
-    monkeypatch.setattr(csv_file, "_BLOCK_BYTES", 256)
+    monkeypatch.setattr(csv_source, "_BLOCK_BYTES", 256)
     keys = np.arange(1000)
     keys[765] = 47_114_711
     fit = ["--domain", "int:0:999", "--epsilon", 1, "-o", "k.scumble"]
@@ -296,7 +297,7 @@ def test_bad_parquet(here: Path) -> None:
     missing = scumble("index", "fit", "k.parquet", "--column", "key", *fit)
     assert (missing.code, "hint: its columns are 'k', 's'" in missing.err) == (2, True)
     Path("k.parquet").write_bytes(Path("k.parquet").read_bytes()[:-20])
-    assert "is not a whole parquet file" in scumble("index", "fit", "k.parquet", "--column", "k", *fit).err
+    assert "is not a whole Parquet file" in scumble("index", "fit", "k.parquet", "--column", "k", *fit).err
 
 
 # --- index files -----------------------------------------------------------------------------------

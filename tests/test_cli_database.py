@@ -22,8 +22,8 @@ import pyarrow as pa
 import pytest
 
 from scumble.cli.answers import as_csv, as_json, as_table
-from scumble.cli.parameters import read_parameters
-from scumble.cli.statements import split, units
+from scumble.cli.query import read_parameters
+from scumble.cli.shell import split, statements
 from scumble.errors import InvalidParameter
 from scumble.owner.answers import Result
 from test_cli import here, scumble
@@ -212,7 +212,7 @@ def test_parameters_have_to_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "statements", "rest"),
+    ("text", "complete", "rest"),
     [
         ("SELECT 1; SELECT 2", ["SELECT 1"], " SELECT 2"),
         ("SELECT ';';", ["SELECT ';'"], ""),
@@ -225,13 +225,13 @@ def test_parameters_have_to_fit() -> None:
         ("-- only a comment;", [], "-- only a comment;"),
     ],
 )
-def test_where_statements_end(text: str, statements: list[str], rest: str) -> None:
-    assert split(text) == (statements, rest)
+def test_where_statements_end(text: str, complete: list[str], rest: str) -> None:
+    assert split(text) == (complete, rest)
 
 
 def test_a_dot_begins_a_command_only_between_statements() -> None:
     lines = [".tables\n", "SELECT 1\n", ".5\n", ";.help\n", "-- done\n"]
-    assert list(units(lines)) == [".tables", "SELECT 1\n.5", ".help\n-- done"]
+    assert list(statements(lines)) == [".tables", "SELECT 1\n.5", ".help\n-- done"]
 
 
 class Terminal:
@@ -382,7 +382,7 @@ def test_passphrases_are_asked_for_without_an_echo(here: Path, terminals: list[T
         terminals.append(shown)
         shown.wait_for("Passphrase of the key file: ")
         shown.type(f"{typed}\n")
-        shown.wait_for("no table yet" if code == 0 else "the passphrase is wrong")
+        shown.wait_for("no tables yet" if code == 0 else "the passphrase is wrong")
         assert shown.end() == code
         assert typed not in shown.text
 

@@ -10,8 +10,8 @@ import pytest
 from verify import fuzz, fuzz_targets
 from verify.fuzz import Notes
 
-from scumble.owner.sources import csv_source
-from scumble.owner.sources.csv_source import LentFile, open_csv
+from scumble.owner.sources import csv_source, open_source
+from scumble.owner.sources.csv_source import LentFile
 
 DEAF = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\nwhile True: pass"
 
@@ -112,7 +112,7 @@ def test_pyarrow_has_let_go_of_a_csv_file_that_is_left_half_way(
     monkeypatch.setattr(LentFile, "__init__", remembered)
     monkeypatch.setattr("scumble.owner.sources.csv_source._BLOCK_BYTES", 1 << 12)
     (tmp_path / "t.csv").write_bytes(b"k\n" + b"12345\n" * 50_000)
-    source = open_csv(tmp_path / "t.csv", ",", {}, {}, 10)
+    source = open_source(tmp_path / "t.csv", batch_rows=10)
     next(source.batches)
     source.batches.close()  # type: ignore[attr-defined]
     (file,) = files

@@ -12,11 +12,10 @@ from adbc_driver_flightsql import DatabaseOptions, dbapi
 from pyarrow import flight
 
 import scumble
-from scumble.gateway.config import Config, Limits, Source, Tls
+from scumble.gateway.config import Config, DatabaseConfig, Limits, Tls, hash_of
 from scumble.gateway.messages import packed
 from scumble.gateway.server import Gateway
 from scumble.gateway.serving import opened
-from scumble.gateway.tokens import hash_of
 
 ROWS = 400
 ALICE, BOB = "alice-token-for-tests", "bob-token-for-tests"
@@ -39,7 +38,7 @@ TABLE = pa.table(
 OTHER = pa.table({"id": pa.array([1, 2, 3], pa.int32()), "word": ["one", "two", "three"]})
 
 
-def make_databases(folder: Path) -> dict[str, Source]:
+def make_databases(folder: Path) -> dict[str, DatabaseConfig]:
     """Two databases: `clinic` with the table `visits`, `shop` with the tables `words` and `wordy`."""
     with scumble.create(folder / "clinic", limit=10) as database:
         database.load(
@@ -52,12 +51,12 @@ def make_databases(folder: Path) -> dict[str, Source]:
     with scumble.create(folder / "shop", limit=10) as database:
         for name in ("words", "wordy"):
             database.load(name, OTHER, capacity=16, types={"word": "text(8)"})
-    return {name: Source(str(folder / name), folder / f"{name}.key") for name in ("clinic", "shop")}
+    return {name: DatabaseConfig(str(folder / name), folder / f"{name}.key") for name in ("clinic", "shop")}
 
 
 @contextmanager
 def running(
-    sources: Mapping[str, Source], *, limits: Limits | None = None, tls: Tls | None = None
+    sources: Mapping[str, DatabaseConfig], *, limits: Limits | None = None, tls: Tls | None = None
 ) -> Iterator[tuple[Gateway, list[dict[str, object]]]]:
     """A gateway on a free port, for two clients; and its log."""
     lines: list[dict[str, object]] = []

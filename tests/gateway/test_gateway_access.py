@@ -17,10 +17,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from gateway_setup import ALICE, BOB, Bare, connect, cursor, running
 from pyarrow import flight
 
-from scumble.gateway.config import Limits, Source, Tls
+from scumble.gateway.config import DatabaseConfig, Limits, Tls, client_of, hash_of, new_token
 from scumble.gateway.messages import FLIGHT, new, packed, parsed, unpacked
 from scumble.gateway.server import Gateway
-from scumble.gateway.tokens import client_of, hash_of, new_token
 from scumble.owner.database import Database
 
 QUERY = new("CommandStatementQuery", query="SELECT id FROM visits WHERE id < 5")
@@ -32,7 +31,7 @@ def ticket_of(bare: Bare) -> bytes:
     return ticket
 
 
-# --- the door --------------------------------------------------------------------------------------
+# --- tokens ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("token", ["wrong", "", hash_of(ALICE), ALICE + "x"])
@@ -118,7 +117,7 @@ def test_a_prepared_statement_is_the_clients_own(gateway: Gateway) -> None:
             alice.info(command)
 
 
-def test_results_and_statements_expire(sources: dict[str, Source]) -> None:
+def test_results_and_statements_expire(sources: dict[str, DatabaseConfig]) -> None:
     with running(sources, limits=Limits(result_seconds=1, statement_seconds=1)) as (gateway, _):
         with Bare(gateway) as bare, cursor(gateway) as asked:
             ticket = ticket_of(bare)
@@ -131,7 +130,9 @@ def test_results_and_statements_expire(sources: dict[str, Source]) -> None:
         assert len(gateway.results) == 0
 
 
-def test_more_results_than_there_is_room_for_are_refused_until_one_is_fetched(sources: dict[str, Source]) -> None:
+def test_results_beyond_the_limit_are_refused_until_one_is_fetched(
+    sources: dict[str, DatabaseConfig],
+) -> None:
     with running(sources, limits=Limits(results=2, result_bytes=100_000)) as (gateway, _), Bare(gateway) as bare:
         first = ticket_of(bare)
         ticket_of(bare)
@@ -142,7 +143,7 @@ def test_more_results_than_there_is_room_for_are_refused_until_one_is_fetched(so
     with (
         running(sources, limits=Limits(result_bytes=1000)) as (gateway, _),
         Bare(gateway) as bare,
-        pytest.raises(flight.FlightServerError, match="larger than the gateway keeps"),
+        pytest.raises(flight.FlightServerError, match="larger than the gateway can keep"),
     ):
         bare.info(new("CommandStatementQuery", query="SELECT * FROM visits"))
 
@@ -190,7 +191,7 @@ def certificate() -> tuple[bytes, bytes]:
     return made.public_bytes(serialization.Encoding.PEM), pem
 
 
-def test_tls_protects_the_line(sources: dict[str, Source]) -> None:
+def test_tls_protects_the_line(sources: dict[str, DatabaseConfig]) -> None:
     pem, key = certificate()
     with running(sources, tls=Tls(pem, key)) as (gateway, _):
         assert gateway.location.startswith("grpc+tls://127.0.0.1:")
@@ -207,7 +208,7 @@ def test_tls_protects_the_line(sources: dict[str, Source]) -> None:
 # --- what is told ----------------------------------------------------------------------------------
 
 
-def test_a_line_is_logged_for_each_call_and_holds_nothing_secret(sources: dict[str, Source]) -> None:
+def test_a_line_is_logged_for_each_call_and_holds_nothing_secret(sources: dict[str, DatabaseConfig]) -> None:
     with running(sources) as (gateway, lines):
         with cursor(gateway) as asked:
             asked.execute("SELECT id AS plantedname FROM visits WHERE name = ?", ("planted value",)).fetchall()
@@ -226,7 +227,7 @@ def test_a_line_is_logged_for_each_call_and_holds_nothing_secret(sources: dict[s
 
 
 def test_of_an_error_that_nobody_foresaw_only_the_type_is_told(
-    sources: dict[str, Source], monkeypatch: pytest.MonkeyPatch
+    sources: dict[str, DatabaseConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         try:
@@ -238,14 +239,14 @@ def test_of_an_error_that_nobody_foresaw_only_the_type_is_told(
     with running(sources) as (gateway, lines), Bare(gateway) as bare:
         with pytest.raises(flight.FlightInternalError, match="ZeroDivisionError") as caught:
             bare.info(QUERY)
-        monkeypatch.setattr("scumble.gateway.describing.Describer.describe", fail)
+        monkeypatch.setattr("scumble.gateway.databases.Describer.describe", fail)
         with pytest.raises(Exception, match="ZeroDivisionError") as other:
             bare.schema(QUERY)
     assert "planted" not in f"{caught.value} {other.value} {lines}"
 
 
 def test_a_call_that_is_under_way_at_the_stop_is_let_end(
-    sources: dict[str, Source], monkeypatch: pytest.MonkeyPatch
+    sources: dict[str, DatabaseConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, ask = threading.Event(), Database.sql
 

@@ -98,19 +98,19 @@ def test_messages_of_others_are_refused(gateway: Gateway) -> None:
     other = packed(new("CommandGetCatalogs")).replace(SQL.encode(), b"arrow.flight.protocol.xyz")
     unknown = packed(new("CommandGetCatalogs")).replace(b"GetCatalogs", b"GetCatalogz")
     with Bare(gateway) as bare:
-        with pytest.raises(flight.FlightServerError, match="no message of Flight SQL"):
+        with pytest.raises(flight.FlightServerError, match="not a Flight SQL message"):
             bare.info(other)
-        with pytest.raises(flight.FlightServerError, match="does not know this command"):
+        with pytest.raises(flight.FlightServerError, match="does not know this Flight SQL command"):
             bare.info(unknown)
-        with pytest.raises(flight.FlightServerError, match="no message of Flight SQL"):
+        with pytest.raises(flight.FlightServerError, match="not a Flight SQL message"):
             bare.get(b"\xff\xff\xff")
         with pytest.raises(flight.FlightServerError, match="no such result"):
             bare.get(packed(new("TicketStatementQuery", statement_handle=bytes(16))))
-        with pytest.raises(flight.FlightServerError, match="this is no ticket"):
+        with pytest.raises(flight.FlightServerError, match="this is not a ticket"):
             bare.get(packed(new("CommandStatementQuery", query="SELECT 1")))
-        with pytest.raises(flight.FlightServerError, match="there is no command"):
+        with pytest.raises(flight.FlightServerError, match="the call has no command"):
             bare.client.get_flight_info(flight.FlightDescriptor.for_path("a"), bare.options)
-        with pytest.raises(flight.FlightServerError, match="not the action's"):
+        with pytest.raises(flight.FlightServerError, match="does not belong to the action"):
             bare.act("CreatePreparedStatement", packed(new("CommandGetCatalogs")))
         with pytest.raises(flight.FlightServerError, match="only reads"):
             bare.put(new("CommandStatementUpdate", query="DELETE FROM visits"), pa.table({"a": [1]}))
@@ -119,7 +119,7 @@ def test_messages_of_others_are_refused(gateway: Gateway) -> None:
 def test_an_exchange_is_refused(gateway: Gateway) -> None:
     with Bare(gateway) as bare:
         writer, reader = bare.client.do_exchange(flight.FlightDescriptor.for_command(b"x"), bare.options)
-        with pytest.raises(flight.FlightServerError, match="exchanges nothing"):
+        with pytest.raises(flight.FlightServerError, match="has no DoExchange"):
             reader.read_chunk()
         with pytest.raises(flight.FlightServerError):
             writer.close()

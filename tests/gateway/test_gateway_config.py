@@ -12,9 +12,8 @@ from adbc_driver_flightsql import DatabaseOptions, dbapi
 
 from scumble.cli import main
 from scumble.errors import FileError, InvalidParameter
-from scumble.gateway.config import Limits, Source, read_config
+from scumble.gateway.config import DatabaseConfig, Limits, hash_of, read_config
 from scumble.gateway.server import Gateway
-from scumble.gateway.tokens import hash_of
 
 TOKENS = f'[tokens]\nalice = "{hash_of("secret")}"\n'
 DATABASES = '[databases.clinic]\ntarget = "clinic"\n'
@@ -31,7 +30,7 @@ def written(folder: Path, text: str) -> Path:
 def test_a_small_configuration_has_safe_defaults(tmp_path: Path) -> None:
     config = read_config(written(tmp_path, GOOD))
     assert (config.host, config.port, config.default, config.tls) == ("127.0.0.1", 31337, "clinic", None)
-    assert config.databases == {"clinic": Source(str(tmp_path / "clinic"))}
+    assert config.databases == {"clinic": DatabaseConfig(str(tmp_path / "clinic"))}
     assert config.limits == Limits()
 
 
@@ -49,7 +48,7 @@ def test_a_full_configuration_is_read(tmp_path: Path, monkeypatch: pytest.Monkey
     config = read_config(written(tmp_path, text))
     shop = config.databases["shop"]
     assert (shop.target, shop.key, shop.passphrase()) == ("scumble://host:7300/shop", tmp_path / "shop.key", "hidden")
-    assert dict(shop.connecting) == {"measurement": "00"}
+    assert dict(shop.service_options) == {"measurement": "00"}
     assert config.tls is not None
     assert config.limits.results == 3
     assert "hidden" not in repr(config)
@@ -63,33 +62,33 @@ def test_a_full_configuration_is_read(tmp_path: Path, monkeypatch: pytest.Monkey
         (TOKENS, "databases is empty"),
         ('[tokens]\nalice = "secret"\n' + DATABASES, "tokens.alice is not sha256"),
         ("[tokens]\nalice = 3\n" + DATABASES, "tokens.alice is not sha256"),
-        (GOOD.replace("alice", '"a b"'), "tokens has a name that is none"),
+        (GOOD.replace("alice", '"a b"'), "tokens has a name that is not allowed"),
         (TOKENS + f'bob = "{hash_of("secret")}"\n' + DATABASES, "same token for two clients"),
-        ("tokens = 3\n" + DATABASES, "tokens is no table"),
-        (TOKENS + "[databases]\nclinic = 3\n", "databases.clinic is no table"),
+        ("tokens = 3\n" + DATABASES, "tokens is not a table"),
+        (TOKENS + "[databases]\nclinic = 3\n", "databases.clinic is not a table"),
         (TOKENS + "[databases.clinic]\n", "databases.clinic.target is missing"),
         (GOOD + "key = 3\n", "databases.clinic.key is not text"),
-        (GOOD + 'password = "x"\n', "databases.clinic.password is no setting"),
+        (GOOD + 'password = "x"\n', "databases.clinic.password is not a setting"),
         (GOOD + 'passphrase_env = "NOT_SET_ANYWHERE"\n', "passphrase_env names NOT_SET_ANYWHERE"),
         (GOOD + "insecure_simulated_enclave = 1\n", "insecure_simulated_enclave is neither"),
         (GOOD + '[databases.shop]\ntarget = "s"\n', "default names no database"),
         ('default = "shop"\n' + GOOD, "default names no database"),
-        ('listen = "nowhere"\n' + GOOD, "listen is no host and port"),
-        ('listen = "127.0.0.1:99999"\n' + GOOD, "listen is no host and port"),
+        ('listen = "nowhere"\n' + GOOD, "listen is not a host and port"),
+        ('listen = "127.0.0.1:99999"\n' + GOOD, "listen is not a host and port"),
         ("listen = 31337\n" + GOOD, "listen is not text"),
-        ('listen = "0.0.0.0:31337"\n' + GOOD, "listen is beyond this machine"),
-        ('listen = "example.org:31337"\n' + GOOD, "listen is beyond this machine"),
-        ('listen = "[::]:31337"\n' + GOOD, "listen is beyond this machine"),
+        ('listen = "0.0.0.0:31337"\n' + GOOD, "listen is not on this machine"),
+        ('listen = "example.org:31337"\n' + GOOD, "listen is not on this machine"),
+        ('listen = "[::]:31337"\n' + GOOD, "listen is not on this machine"),
         ("insecure = 1\n" + GOOD, "insecure is neither true nor false"),
-        ("port = 3\n" + GOOD, "port is no setting"),
+        ("port = 3\n" + GOOD, "port is not a setting"),
         (GOOD + '[tls]\ncertificate = "none.pem"\nkey = "none.pem"\n', "tls.certificate cannot be read"),
         (GOOD + '[tls]\ncertificate = "gateway.toml"\nkey = "x"\n', "tls.certificate names a file that is not PEM"),
         (GOOD + "[tls]\n", "tls.certificate is missing"),
-        ("tls = 3\n" + GOOD, "tls is no table"),
+        ("tls = 3\n" + GOOD, "tls is not a table"),
         (GOOD + "[limits]\nresults = 0\n", "limits.results is not a whole number"),
         (GOOD + "[limits]\nresult_bytes = true\n", "limits.result_bytes is not a whole number"),
-        (GOOD + "[limits]\nrows = 3\n", "limits.rows is no setting"),
-        ("limits = 3\n" + GOOD, "limits is no table"),
+        (GOOD + "[limits]\nrows = 3\n", "limits.rows is not a setting"),
+        ("limits = 3\n" + GOOD, "limits is not a table"),
     ],
 )
 def test_a_mistake_is_named_with_its_field_and_a_hint(tmp_path: Path, text: str, field: str) -> None:
@@ -123,7 +122,7 @@ def test_a_new_token_comes_with_its_line(capsys: pytest.CaptureFixture[str]) -> 
     made = json.loads(capsys.readouterr().out)
     assert made["line"] == f'alice = "{hash_of(made["token"])}"'
     assert main(["gateway", "--new-token", "alice"]) == 0
-    assert "shown this once" in capsys.readouterr().out
+    assert "shown only once" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -135,7 +134,7 @@ def test_wrong_arguments_are_refused(arguments: list[str], capsys: pytest.Captur
 
 
 def test_check_lists_the_tables_and_refuses_what_does_not_open(
-    tmp_path: Path, sources: dict[str, Source], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, sources: dict[str, DatabaseConfig], capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = TOKENS + f'[databases.shop]\ntarget = "{sources["shop"].target}"\n'
     assert main(["gateway", str(written(tmp_path, text)), "--check", "--json"]) == 0
@@ -147,7 +146,9 @@ def test_check_lists_the_tables_and_refuses_what_does_not_open(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_gracefully(tmp_path: Path, sources: dict[str, Source], number: signal.Signals) -> None:
+def test_a_signal_stops_it_gracefully(
+    tmp_path: Path, sources: dict[str, DatabaseConfig], number: signal.Signals
+) -> None:
     text = 'listen = "127.0.0.1:0"\n' + TOKENS + f'[databases.shop]\ntarget = "{sources["shop"].target}"\n'
     command = [sys.executable, "-m", "scumble.cli", "gateway", str(written(tmp_path, text)), "--json"]
     paths = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -168,7 +169,7 @@ def test_a_signal_stops_it_gracefully(tmp_path: Path, sources: dict[str, Source]
     assert {line["status"] for line in lines} == {"ok"}
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path, sources: dict[str, Source], gateway: Gateway) -> None:
+def test_a_port_that_is_taken_is_told(tmp_path: Path, sources: dict[str, DatabaseConfig], gateway: Gateway) -> None:
     text = (
         f'listen = "127.0.0.1:{gateway.port}"\n' + TOKENS + f'[databases.shop]\ntarget = "{sources["shop"].target}"\n'
     )

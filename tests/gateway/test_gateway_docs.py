@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from scumble.cli import main
-from scumble.gateway.config import Limits, read_config
+from scumble.gateway.config import Limits, hash_of, read_config
 from scumble.gateway.serving import opened
-from scumble.gateway.tokens import hash_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "gateway.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from scumble.cli.attack import attack
+from scumble.cli.lab import attack
 from scumble.errors import InvalidParameter
 from scumble.lab.attack import averaging, picture, reconstruction, single_record, volume
 from scumble.lab.attack.report import Finding, Report

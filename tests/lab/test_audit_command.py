@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 from verify.planted_epsilon import half_the_noise
 
-from scumble.cli.audit import audit
+from scumble.cli.lab import audit
 from scumble.errors import InvalidParameter
 
 app = typer.Typer()

@@ -188,7 +188,12 @@ MANY = "".join(f"{n},x\n" for n in range(600_000))  # more than one block of the
         (f"a,b\n{MANY}{MARKER},y\n", {}, 600_002, "column 'a': the cell is no int64"),
         (f'a,b\n1,"x\n\ny"\n{MANY}{MARKER},y\n', {}, 600_005, "column 'a': the cell is no int64"),
         (f"a,b\n{MANY}1,2,{MARKER}\n", {}, 600_002, "3 cells where the first line has 2"),
-        (f"b,a\n{MANY.replace('x', '')}1,{MARKER}\n", {}, 600_002, "column 'a': the cell is there, where none was"),
+        (
+            f"b,a\n{MANY.replace('x', '')}1,{MARKER}\n",
+            {},
+            600_002,
+            "column 'a': the cell is not empty, as those of the first rows are",
+        ),
         (f"a,b\n1,x\n{MARKER},x\n", {"a": "integer"}, 3, "column 'a': the cell is no int32"),
         ("a,b\n1,x\n7319.001,x\n", {"a": "decimal(9,2)"}, 3, "column 'a': the cell is no value of the column's type"),
         (b"a,b\n1,x\n2,7319\xff\n", {}, 3, "column 'b': the cell is not valid UTF-8"),
@@ -223,7 +228,7 @@ def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(FileError, match="directory"):
         open_source(tmp_path / "folder.csv")
-    with pytest.raises(InvalidParameter, match="no kind that can be loaded"):
+    with pytest.raises(InvalidParameter, match="not a kind of file that can be loaded"):
         open_source(tmp_path / "t.xlsx")
     with pytest.raises(InvalidParameter, match="only a database"):
         open_source(tmp_path / "t.csv", query="SELECT 1")
@@ -256,7 +261,7 @@ def test_streams_that_break_off() -> None:
         raise pa.ArrowInvalid(MARKER)
 
     source = open_source(pa.RecordBatchReader.from_batches(TABLE.schema, batches()))
-    with pytest.raises(BadRows, match="broke off") as refusal:
+    with pytest.raises(BadRows, match="failed half-way") as refusal:
         read(source)
     assert MARKER not in str(refusal.value)
 
@@ -271,7 +276,7 @@ def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ImportError
         return real(name, package)
 
-    monkeypatch.setattr("scumble.owner.sources.batches.import_module", without)
+    monkeypatch.setattr("scumble.owner.sources.source.import_module", without)
     with pytest.raises(ScumbleError, match="PostgreSQL needs psycopg") as refusal:
         open_source("postgresql://localhost/x", table="t")
     assert refusal.value.hint == "pip install 'scumble[postgres]'"

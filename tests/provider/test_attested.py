@@ -83,7 +83,7 @@ def test_the_command_line_says_what_that_means(scene: Scene, capsys: pytest.Capt
     assert f"{FLAG}" in told.err
     assert main([*command, FLAG]) == 0
     told = capsys.readouterr()
-    assert "warning: the enclave is simulated; whoever runs the service can read everything" in told.err
+    assert "warning: the enclave is simulated; its provider can read everything" in told.err
     assert str(answer(QUERIES[0], [0])[0][0]) in told.out
 
 

@@ -89,7 +89,7 @@ def test_the_command_line_takes_an_address(
     assert main(["query", url, "SELECT count(*), sum(v) FROM t WHERE k = 2", "--json", said]) == 0
     captured = capsys.readouterr()
     assert [list(row.values()) for row in json.loads(captured.out)] == [[2, 50]]
-    assert "whoever runs the service can read everything" in captured.err
+    assert "its provider can read everything" in captured.err
     for command in (["tables", url], ["explain", url, "SELECT max(v) FROM t"], ["check", url]):
         assert main([*command, said]) == 0
     assert main(["query", url, "SELECT 1 FROM t"]) == 2

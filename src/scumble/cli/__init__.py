@@ -1,8 +1,7 @@
-"""The command line: arguments come in, text or JSON goes out, and an exit code.
+"""The command line. To add a command, write its function in one of these modules and name it once in `_PANELS`.
 
-0 done; 2 refused, and nothing was spent or written; 3 the ledger refuses; 1 something broke on the way; 130 Ctrl-C. It
-is the owner's tool, and still no key from the data is ever printed but in an answer: errors name rows, never what is in
-them.
+Exit codes: 0 done; 2 refused, and nothing was spent or written; 3 refused by the ledger; 1 something broke half-way;
+130 Ctrl-C. It is the owner's tool, but keys from the data are printed only in answers: errors name rows, not values.
 """
 
 import sys
@@ -13,27 +12,18 @@ import typer
 
 from scumble import __version__
 from scumble.cli import index, ledger
-from scumble.cli.attack import attack
-from scumble.cli.attest import attest
-from scumble.cli.audit import audit
-from scumble.cli.backup import backup
-from scumble.cli.check import check
-from scumble.cli.drop import drop
-from scumble.cli.gateway import gateway
-from scumble.cli.grant import grant
-from scumble.cli.grants import grants
-from scumble.cli.identity import identity
+from scumble.cli.access import grant, grants, identity, revoke
+from scumble.cli.backup import backup, check, restore
+from scumble.cli.database import at_service
 from scumble.cli.init import init
+from scumble.cli.lab import attack, audit
 from scumble.cli.load import load
 from scumble.cli.query import explain, query
-from scumble.cli.reaching import reaching
-from scumble.cli.refusals import report
 from scumble.cli.rekey import passphrase, rekey
-from scumble.cli.restore import restore
-from scumble.cli.revoke import revoke
-from scumble.cli.serve import serve, tenant
+from scumble.cli.service import attest, gateway, serve, tenant
 from scumble.cli.shell import shell
-from scumble.cli.tables import tables
+from scumble.cli.tables import drop, tables
+from scumble.cli.terminal import report
 from scumble.cli.transcript import transcript
 
 __all__ = ["app", "main"]
@@ -43,32 +33,33 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # they show local variables, and so keys
     rich_markup_mode="rich",
 )
+
+
+def _shared(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command for owners and analysts, in a folder or at a service."""
+    return at_service(command, analysts=True)
+
+
+# Every command, in the order of the help. One that opens a database is wrapped: `at_service` for owners alone.
 _PANELS: dict[str, list[Callable[..., None]]] = {
-    "The database": [init, load, query, explain, shell, tables],
-    "Its care": [check, drop, rekey, passphrase, backup, restore],
-    "Others' rights": [identity, grant, revoke, grants],
-    "At a service": [serve, tenant, attest, gateway],
-    "Its privacy": [transcript, attack, audit],
+    "The database": [
+        at_service(init),
+        _shared(load),
+        _shared(query),
+        _shared(explain),
+        _shared(shell),
+        _shared(tables),
+    ],
+    "Maintenance": [_shared(check), at_service(drop), at_service(rekey), passphrase, backup, restore],
+    "Access for others": [identity, at_service(grant), at_service(revoke), at_service(grants)],
+    "At a service": [serve, tenant, at_service(attest), gateway],
+    "Privacy": [transcript, attack, audit],
 }
-_LOCAL: set[Callable[..., None]] = {
-    passphrase,
-    backup,
-    restore,
-    identity,
-    serve,
-    tenant,
-    gateway,
-    transcript,
-    attack,
-    audit,
-}
-_SHARED: set[Callable[..., None]] = {load, query, explain, shell, tables, check}  # with analysts
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
-        _shown = _command if _command in _LOCAL else reaching(_command, analysts=_command in _SHARED)
-        app.command(rich_help_panel=_panel)(_shown)
-app.add_typer(ledger.app, name="ledger", rich_help_panel="Its privacy")
-app.add_typer(index.app, name="index", rich_help_panel="The index by itself")
+        app.command(rich_help_panel=_panel)(_command)
+app.add_typer(ledger.app, name="ledger", rich_help_panel="Privacy")
+app.add_typer(index.app, name="index", rich_help_panel="The index on its own")
 
 
 @app.callback(invoke_without_command=True)
@@ -78,9 +69,9 @@ def _top(
 ) -> None:
     """An encrypted database with private learned indexes.
 
-    Tables lie sealed in a folder that you need not trust. An index tells which
-    few pages a query needs, and shows no more of the data than the epsilon that
-    you chose, paid once, at loading. Queries cost nothing; answers are exact.
+    Tables are sealed in a folder that you need not trust. An index says which few
+    pages a query needs, and reveals no more about the data than the epsilon you
+    chose, paid once, at loading. Queries cost nothing; answers are exact.
 
     \b
     scumble init clinic
@@ -90,7 +81,7 @@ def _top(
     scumble transcript clinic
 
     \b
-    The index by itself:
+    The index on its own:
     scumble index fit people.csv --column salary --domain int:0:200000 \\
         --epsilon 1 -o salary.scumble
     scumble index lookup salary.scumble --between 30000 40000
@@ -102,7 +93,7 @@ def _top(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; without arguments, those of the process."""
+    """Run one command and return its exit code; `arguments` default to those of the process."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         code = app(words, prog_name="scumble", standalone_mode=False)

@@ -1,4 +1,4 @@
-"""Answers on their way out: a result comes in; a table for people, JSON, CSV or an Arrow file goes out.
+"""Print the answer of a query as a table, JSON or CSV, or write it to an Arrow file.
 
 It is the owner's data. A table shows control characters escaped, so that no row can play tricks on the terminal.
 """
@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from scumble.cli.describe import count
+from scumble.cli.terminal import count
 from scumble.durable import Draft
 from scumble.errors import FileError
 from scumble.owner.answers import Result
@@ -21,7 +21,7 @@ __all__ = ["as_csv", "as_json", "as_table", "write_arrow"]
 
 
 def as_table(result: Result) -> Iterator[str]:
-    """Lines: the names, a rule, the rows, numbers to the right; and how many rows, unless it is one."""
+    """Yield the lines of a table: names, a rule, rows with numbers to the right, and the row count unless it is 1."""
     from rich.cells import cell_len
 
     names = [_printable(name) for name in result.columns]
@@ -46,7 +46,7 @@ def as_table(result: Result) -> Iterator[str]:
 
 
 def as_json(result: Result) -> str:
-    """An array of objects. Whole numbers are exact; decimals are strings, so that they are, too."""
+    """Return an array of objects. Whole numbers are exact; decimals are strings, to be exact too."""
     names = list(_distinct(result.columns))
     return json.dumps(
         [dict(zip(names, map(_jsonable, row), strict=True)) for row in result.fetchall()], ensure_ascii=False
@@ -54,14 +54,14 @@ def as_json(result: Result) -> str:
 
 
 def as_csv(result: Result) -> Iterator[str]:
-    """Lines with the names first; a null is an empty cell, an empty text is \"\"."""
+    """Yield lines, the names first; a null is an empty cell, an empty text is \"\"."""
     yield ",".join(map(_cell, result.columns))
     for row in result.fetchall():
         yield ",".join("" if value is None else _cell(_text(value)) for value in row)
 
 
 def write_arrow(result: Result, file: Path) -> None:
-    """Write an Arrow IPC file, whole or not at all; one that is there is replaced."""
+    """Write an Arrow IPC file, whole or not at all; replace an existing one."""
     import pyarrow as pa
 
     table = result.arrow()
@@ -127,7 +127,7 @@ def _jsonable(value: Any) -> Any:
 
 
 def _distinct(names: Iterable[str]) -> Iterator[str]:
-    """The names, and `_1`, `_2`, ... after those that have been there: a JSON object has each once."""
+    """Yield the names, with `_1`, `_2`, ... after repeated ones: a JSON object has each name once."""
     taken: set[str] = set()
     for name in names:
         unique = next(n for n in (name, *(f"{name}_{i}" for i in range(1, 1 << 20))) if n not in taken)

@@ -1,4 +1,7 @@
-"""`scumble backup`: a database's folder comes in, one archive of its newest version goes out. No key is needed."""
+"""`scumble backup`, `restore` and `check`: copy a database's folder, put a copy back, and verify that it is whole.
+
+A backup and a restore handle sealed pages only, so the provider can run them without any key. Checking needs the key.
+"""
 
 import json
 import sys
@@ -7,39 +10,46 @@ from typing import Annotated
 
 import typer
 
-from scumble.cli.database import Json, check_there
-from scumble.cli.describe import count
-from scumble.cli.progress import bar
-from scumble.errors import InvalidParameter
-from scumble.store import open_store
+from scumble.cli.database import Json, Key, Target, check_there, opened
+from scumble.cli.terminal import bar, count
+from scumble.errors import InvalidParameter, Tampered
+from scumble.store import open_store, restoring
 from scumble.store.backup import backup as write
-from scumble.store.backup import backup_to
+from scumble.store.backup import backup_to, restore_from
+from scumble.store.backup import restore as read
 
-__all__ = ["backup", "folder_of"]
+__all__ = ["backup", "check", "restore"]
 
-Kept = Annotated[str, typer.Argument(metavar="DB", help="The database's folder.", show_default=False)]
-Archive = Annotated[str, typer.Argument(metavar="FILE", help="The backup, or - for stdout.", show_default=False)]
+_ACCEPTED = (
+    "accepted as the newest one, for good.\n"
+    "What was loaded or dropped after it is forgotten; what that cost stays spent. Be sure that it was you\n"
+    "who restored the folder: if a provider puts back an old copy, it looks just the same."
+)
 
 
-def backup(target: Kept, file: Archive, print_json: Json = False) -> None:
-    """Write a database to one file, while it is in use. No key is needed.
+def backup(
+    target: Annotated[str, typer.Argument(metavar="DB", help="The database's folder.", show_default=False)],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The backup, or - for stdout.", show_default=False)],
+    print_json: Json = False,
+) -> None:
+    """Write a database to one file, even while it is in use. No key is needed.
 
     The file is a plain tar archive of the newest version: everything in it is
-    sealed, as in the folder. Loads, queries, drops and rekeys go on meanwhile, and
-    change nothing in it. The key file, the ledger and the anchor are not in the
+    sealed, as in the folder. Loads, queries, drops and rekeys can go on meanwhile
+    and do not change it. The key file, the ledger and the anchor are not in the
     folder and not in the backup: keep copies of the key file elsewhere, and never
     put back an old ledger.
 
-    At a service the provider makes backups of the folders that it serves.
+    At a service the provider backs up the folders that it serves.
 
     \b
     scumble backup clinic clinic-monday.tar
     scumble backup clinic - | ssh elsewhere "cat > clinic.tar"
     """
-    folder = folder_of(target)
+    folder = _folder(target)
     check_there(folder)
     if file == "-" and sys.stdout.isatty():
-        raise InvalidParameter("a backup is nothing for a terminal", hint="name a file, or send it through a pipe")
+        raise InvalidParameter("a backup cannot be shown on a terminal", hint="name a file, or send it through a pipe")
     store = open_store(folder)
     with bar("bytes") as progress:
         report = write(sys.stdout.buffer, store, progress) if file == "-" else backup_to(Path(file), store, progress)
@@ -48,14 +58,84 @@ def backup(target: Kept, file: Archive, print_json: Json = False) -> None:
         text = json.dumps({**about, "bytes": report.archive_bytes})
     else:
         text = f"{file}: version {report.version} of {target}: {count(report.archive_bytes, 'byte')}"
-    typer.echo(text, err=file == "-")  # where stdout is the backup
+    typer.echo(text, err=file == "-")  # stdout is then the backup
 
 
-def folder_of(target: str) -> Path:
-    """The folder that was named; an address is refused, since folders are the provider's there."""
+def restore(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The backup, or - for stdin.", show_default=False)],
+    target: Annotated[
+        str, typer.Argument(metavar="DB", help="The folder to make; it must not exist yet.", show_default=False)
+    ],
+    print_json: Json = False,
+) -> None:
+    """Make a database's folder from a backup, whole or not at all. No key is needed.
+
+    Every hash is checked, and nothing in the archive can write outside the
+    folder. It never replaces a folder: move the old one away first.
+
+    The owner's anchor remembers the newest version seen. An older backup is
+    refused when it is opened, because a provider who puts back an old copy looks
+    just the same: `scumble check --accept-restored` accepts it.
+
+    \b
+    scumble restore clinic-monday.tar clinic
+    scumble check clinic --accept-restored
+    """
+    made = restoring(_folder(target))
+    with bar("bytes") as progress:
+        report = read(sys.stdin.buffer, made, progress) if file == "-" else restore_from(Path(file), made, progress)
+    if print_json:
+        about = {"database": target, "file": file, "version": report.version, "runs": report.runs}
+        typer.echo(json.dumps({**about, "bytes": report.archive_bytes}))
+        return
+    typer.echo(f"{target}: version {report.version}, {count(report.runs, 'run')}, as it was in {file}")
+    typer.echo(f"If it is older than the version last seen, accept it: scumble check {target} --accept-restored")
+
+
+def _folder(target: str) -> Path:
     if "://" in target:
         raise InvalidParameter(
-            "a backup is made of a folder, and restored to one",
-            hint="at a service it is the provider who keeps the folder: run this there",
+            "only a folder can be backed up or restored",
+            hint="at a service the provider keeps the folder: run this there",
         )
     return Path(target)
+
+
+def check(
+    target: Target,
+    accept_restored: Annotated[
+        bool,
+        typer.Option("--accept-restored", help="Accept this version as the newest, although a later one was seen."),
+    ] = False,
+    key: Key = None,
+    print_json: Json = False,
+) -> None:
+    """Verify every page, and the chain of versions back to the first.
+
+    A page that was altered, swapped, cut or taken from another version is an
+    error, here as in a query. A copy of the folder is a backup; check proves it.
+
+    A folder that you restored from a backup is older than the version that the
+    anchor remembers, and is refused: --accept-restored accepts it all the same.
+
+    \b
+    scumble check clinic
+    scumble check clinic --accept-restored
+    """
+    try:
+        with opened(target, key, accept_restored=accept_restored) as database:
+            version = database.version
+            if accept_restored and not print_json:
+                typer.echo(f"version {version}: {_ACCEPTED}")
+            with bar("pages") as progress:
+                pages = database.check(progress)
+            tables = len(database.tables)
+    except Tampered as refusal:
+        if not accept_restored:
+            refusal.hint = "restore the folder from a backup; if you did, and it is older, add --accept-restored"
+        raise
+    if print_json:
+        about = {"database": target, "version": version, "pages": pages, "tables": tables}
+        typer.echo(json.dumps({**about, "accepted": accept_restored}))
+        return
+    typer.echo(f"{target}: whole: {count(pages, 'page')} of {count(tables, 'table')}, {count(version, 'version')}")

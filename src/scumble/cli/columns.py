@@ -1,7 +1,7 @@
-"""A column of keys in a file: a path comes in, the histogram of its keys goes out.
+"""Keys for an index: a column of a file is counted by rank, or a key typed on the command line is read.
 
-The file is read in batches and only the one column is kept, so memory is bounded by the domain and a batch, not by the
-table. Everything here is secret: an error names the file, the line or the row, and shows no cell.
+The file is read in batches and only its one column is kept, so memory is bounded by the domain and a batch, not by the
+table. Keys in a file are SECRET: an error names the file and the row, and shows no cell.
 """
 
 import re
@@ -12,53 +12,75 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.cli.csv_file import csv_batches
 from scumble.errors import FileError, InvalidKeys, InvalidParameter, OutOfDomain
-from scumble.types import Domain
+from scumble.owner.sources import FILES, open_column
+from scumble.owner.sources.csv_source import key_type
+from scumble.types import Domain, ExplicitKeys, FloatDomain, IntegerDomain
 
-__all__ = ["SUFFIXES", "count_keys"]
+__all__ = ["count_keys", "key_of"]
 
-SUFFIXES = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".npy")
 _NPY_ROWS = 1 << 20  # read at a time
-_ROW = re.compile(r"\bin row (\d+)")
+_INTEGER = re.compile(r"[+-]?\d{1,1000}", re.ASCII)
+_FLOAT = re.compile(r"[+-]?((\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|inf|nan)", re.ASCII | re.IGNORECASE)
 
 
 def count_keys(file: Path, column: str | None, domain: Domain) -> NDArray[np.int64]:
     """Return how many rows of a column each rank of the domain holds."""
     counts = np.zeros(domain.size, np.int64)
     first_row = 0
-    for keys in _batches(file, column, domain):
+    for batch in _batches(file, column):
         try:
-            ranks = domain.ranks(keys)
+            ranks = domain.ranks(_typed(batch, domain) if file.suffix.lower() in (".csv", ".tsv") else batch)
         except (InvalidKeys, OutOfDomain) as refusal:
-            raise _moved(refusal, first_row) from None
+            raise refusal.at(None if refusal.row is None else refusal.row + first_row) from None
         np.add.at(counts, ranks, 1)
-        first_row += len(keys)
+        first_row += len(batch)
     return counts
 
 
-def _batches(file: Path, column: str | None, domain: Domain) -> Iterator[Any]:
+def key_of(domain: Domain, text: str, subject: str, row: int | None = None) -> int | float | str:
+    """Return the key that `text` spells; `subject` is what an error calls it.
+
+    A float is the nearest double, as it is in a file: 0.3 is found in the bin that holds the double 0.3. Decimals,
+    dates and times stay text, which their domains read themselves.
+    """
+    integers = isinstance(domain, IntegerDomain) or (
+        isinstance(domain, ExplicitKeys) and isinstance(domain.keys[0], int)
+    )
+    if not integers and not isinstance(domain, FloatDomain):
+        return text
+    if (_INTEGER if integers else _FLOAT).fullmatch(text) is None:
+        form = "an integer" if integers else "a number"
+        raise InvalidKeys(
+            f" is text that does not read as {form}", hint="correct it, or change the domain", row=row, subject=subject
+        )
+    return int(text) if integers else float(text)
+
+
+def _batches(file: Path, column: str | None) -> Iterator[Any]:
     suffix = file.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise InvalidParameter(f"{file} is of no kind that can be read", hint=f"one of {', '.join(SUFFIXES)}")
-    try:
-        with file.open("rb"):
-            pass
-    except OSError as error:
-        raise FileError(f"cannot read {file}: {error.strerror}", hint="check the path and its permissions") from error
     if suffix == ".npy":
-        return _npy_batches(file)
+        yield from _npy_batches(file)
+        return
+    if suffix not in FILES:
+        known = ", ".join([*FILES, ".npy"])
+        raise InvalidParameter(f"{file} is not a kind of file that can be read", hint=f"name one of {known}")
     if column is None:
-        raise InvalidParameter("which column holds the keys is not said", hint="--column salary, for example")
-    if suffix in (".csv", ".tsv"):
-        return csv_batches(file, column, domain, "," if suffix == ".csv" else "\t")
-    return _arrow_batches(file, column, "parquet" if suffix == ".parquet" else "ipc")
+        raise InvalidParameter(
+            "--column is missing", hint="say which column holds the keys: --column salary, for example"
+        )
+    for batch in open_column(file, column):
+        yield batch.column(0)
 
 
 def _npy_batches(file: Path) -> Iterator[NDArray[Any]]:
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
+        if isinstance(error, OSError) and error.strerror:
+            raise FileError(
+                f"cannot read {file}: {error.strerror}", hint="check the path and its permissions"
+            ) from error
         raise FileError(
             f"{file} is not a whole npy file", hint="numpy.save writes one; arrays of objects are not read"
         ) from error
@@ -68,25 +90,22 @@ def _npy_batches(file: Path) -> Iterator[NDArray[Any]]:
         yield np.asarray(array[start : start + _NPY_ROWS])
 
 
-def _arrow_batches(file: Path, column: str, form: str) -> Iterator[Any]:
+def _typed(texts: Any, domain: Domain) -> Any:
+    """Return the keys that texts spell, exactly: as Arrow reads them if it can read them all, else one by one."""
     import pyarrow as pa
-    import pyarrow.dataset as datasets
+    from pyarrow import compute
 
-    try:
-        table = datasets.dataset(file.absolute(), format=form)
-        names = table.schema.names
-        if names.count(column) != 1:
-            known = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
-            found = "no column" if column not in names else "more than one column"
-            raise InvalidParameter(f"{file} has {found} {column!r}", hint=f"its columns are {known}")
-        for batch in table.scanner(columns={"keys": datasets.field(column)}).to_batches():
-            yield batch.column(0)
-    except (pa.ArrowException, OSError) as error:
-        name = "parquet" if form == "parquet" else "Arrow IPC"
-        raise FileError(f"{file} is not a whole {name} file", hint="write it again, or restore it") from error
-
-
-def _moved(refusal: InvalidKeys | OutOfDomain, rows: int) -> InvalidKeys | OutOfDomain:
-    """The same refusal with its row counted from the start of the file rather than of its batch."""
-    message = _ROW.sub(lambda row: f"in row {int(row[1]) + rows}", refusal.message, count=1)
-    return type(refusal)(message, hint=refusal.hint)
+    type_ = key_type(domain)
+    if type_ is not None and pa.types.is_string(type_):
+        return texts
+    trimmed = compute.utf8_trim_whitespace(texts)
+    types = [] if type_ is None else [type_]
+    if type_ is not None and pa.types.is_timestamp(type_):
+        types.append(pa.timestamp(type_.unit, "UTC"))
+    for exact in types:
+        try:
+            return trimmed.cast(exact)
+        except pa.ArrowInvalid:
+            continue
+    cells = enumerate(trimmed.to_pylist())
+    return [None if cell is None else key_of(domain, cell, "the key", row) for row, cell in cells]

@@ -1,22 +1,23 @@
-"""Opening a database for a command: a folder and a key file as named come in, an open database goes out.
+"""Opening a database for a command, and the arguments and options that many commands share.
 
-The passphrase is the owner's: it comes from SCUMBLE_PASSPHRASE or, without an echo, from the terminal; never from the
+The passphrase of a key file comes from SCUMBLE_PASSPHRASE or, without an echo, from the terminal; never from the
 command line, where other processes could read it.
 """
 
 import getpass
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from contextvars import ContextVar
+from functools import cache, wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from scumble import opening
-from scumble.cli.reaching import connecting
 from scumble.errors import InvalidParameter, NotFound
 from scumble.owner.database import Database
 from scumble.owner.remote.address import is_address
@@ -25,18 +26,20 @@ __all__ = [
     "Folder",
     "Json",
     "Key",
-    "Params",
-    "Sql",
+    "NoPassphrase",
     "Target",
     "asking",
+    "at_service",
     "check_there",
     "key_place",
     "new_passphrase",
     "on_terminal",
     "opened",
+    "service_options",
 ]
 
 Asked = Callable[[], str]
+Command = Callable[..., None]
 Target = Annotated[
     str,
     typer.Argument(
@@ -49,53 +52,47 @@ Key = Annotated[
     typer.Option(metavar="FILE", help="The key file: by default SCUMBLE_KEY, else the one beside the folder."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Sql = Annotated[str, typer.Argument(metavar="SQL", help="A query, or - to read it from stdin.", show_default=False)]
-Params = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--param",
-        metavar="VALUE",
-        help="The next ? of the query: 17, 1.5, true, null or text; NAME=VALUE for $NAME. Repeat it for more.",
-    ),
-]
+NoPassphrase = Annotated[bool, typer.Option("--no-passphrase", help="Protect the key file by its file mode alone.")]
+
+# --- databases and their key files -----------------------------------------------------------------
 
 
 @contextmanager
 def opened(
     target: str, key: Path | None, *, asked: Asked | None = None, accept_restored: bool = False
 ) -> Iterator[Database]:
-    """The database, for the time of a command; `asked` is what asks for its passphrase, if that is needed again."""
+    """Open the database while the block runs; `asked` replaces the usual question for the passphrase."""
     if not is_address(target):
         check_there(Path(target))
     database = opening.open(
-        target, key=key, passphrase=asked or asking(), accept_restored=accept_restored, **connecting()
+        target, key=key, passphrase=asked or asking(), accept_restored=accept_restored, **service_options()
     )
     with database:
         yield database
 
 
 def check_there(folder: Path) -> None:
-    """Refuse a folder that holds no database, by its name."""
+    """Refuse a folder that holds no database."""
     if not (folder / "database.json").exists():
         raise NotFound(f"there is no database in {folder}", hint=f"make one with `scumble init {folder}`")
 
 
 def key_place(target: str, key: Path | None) -> Path:
-    """Where the key file of a database is."""
+    """Return the path of a database's key file."""
     from scumble.opening import key_path_of
 
     return key_path_of(target, key)
 
 
 def asking() -> Asked | None:
-    """What asks for the passphrase, once; None where nobody can be asked or SCUMBLE_PASSPHRASE has it."""
+    """Return a function that asks for the passphrase, once; None if SCUMBLE_PASSPHRASE has it or nobody can answer."""
     if os.environ.get("SCUMBLE_PASSPHRASE") or not on_terminal():
         return None
     return cache(lambda: getpass.getpass("Passphrase of the key file: "))
 
 
 def new_passphrase() -> str:
-    """A passphrase that was typed twice on the terminal; empty for none."""
+    """Ask for a new passphrase twice; empty for none."""
     first = getpass.getpass("New passphrase (empty: protected by file mode alone): ")
     if first and getpass.getpass("The same again: ") != first:
         raise InvalidParameter("the two passphrases differ", hint="nothing was changed: try again")
@@ -103,5 +100,75 @@ def new_passphrase() -> str:
 
 
 def on_terminal() -> bool:
-    """Whether there is somebody to ask."""
+    """Return whether somebody can be asked."""
     return sys.stdin.isatty() or sys.stderr.isatty()
+
+
+# --- options of commands that can reach a service --------------------------------------------------
+
+Measurement = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HEX",
+        help="At a service: the measurement of the code to trust. By default the one seen first.",
+        show_default=False,
+    ),
+]
+Simulated = Annotated[
+    bool,
+    typer.Option(
+        "--insecure-simulated-enclave",
+        help="At a service: accept evidence that proves nothing. The provider can then read everything.",
+    ),
+]
+Owner = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PUBLICKEY",
+        help="As an analyst: the public key of the database's owner. By default the one seen first.",
+        show_default=False,
+    ),
+]
+_WARNING = "warning: the enclave is simulated; its provider can read everything"
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "measurement": (Measurement, None),
+    "insecure_simulated_enclave": (Simulated, False),
+    "owner": (Owner, None),
+}
+_given: ContextVar[dict[str, Any]] = ContextVar("given", default={})  # noqa: B039  never changed
+
+
+def service_options(*, warned: bool = True) -> dict[str, Any]:
+    """Return those options that the running command was given, as `scumble.open` takes them."""
+    given = _given.get()
+    if warned and given.get("insecure_simulated_enclave"):
+        typer.echo(_WARNING, err=True)
+    return given
+
+
+def at_service(command: Command, *, analysts: bool = False) -> Command:
+    """Return the command with these options added to its own; --owner only if `analysts` may use it too."""
+    options = {name: option for name, option in _OPTIONS.items() if analysts or name != "owner"}
+
+    @wraps(command)
+    def with_options(*arguments: Any, **named: Any) -> None:
+        given = {name: named.pop(name) for name in options}
+        token = _given.set({name: value for name, value in given.items() if value not in (None, False)})
+        try:
+            command(*arguments, **named)
+        finally:
+            _given.reset(token)
+
+    signature = inspect.signature(command, eval_str=True)
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in options.items()
+    ]
+    with_options.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), *added]
+    )
+    with_options.__annotations__ = {
+        **command.__annotations__,
+        **{name: kind for name, (kind, _) in options.items()},
+    }
+    return with_options

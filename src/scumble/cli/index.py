@@ -1,31 +1,32 @@
-"""`scumble index`: fit a column's index, show it, look keys up, draw it.
+"""`scumble index`: fit the index of a column, show it, look up keys, draw it.
 
-`fit` reads secret keys and writes a public file; the other commands see that file only. Whatever can be refused is
-refused before the budget is spent.
+`fit` reads SECRET keys and writes a public file; `show`, `lookup` and `plot` read that file only. `fit`
+refuses what it can before it spends the budget.
 """
 
 import json
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from scumble.cli.columns import count_keys
-from scumble.cli.compare import compare
-from scumble.cli.describe import as_json, as_lines, lookup_lines
-from scumble.cli.keys import key_of
+from scumble.cli.columns import count_keys, key_of
+from scumble.cli.database import Json
+from scumble.cli.lab import compare
 from scumble.cli.output import drafted, spent_but_not_written
-from scumble.cli.progress import working
-from scumble.cli.refusals import BROKEN, say
-from scumble.cli.spending import Account, pay, remaining
+from scumble.cli.terminal import BROKEN, count, say, working
 from scumble.durable import Draft
-from scumble.errors import InvalidParameter
+from scumble.errors import FileError, InvalidParameter, LedgerBusy
+from scumble.index.contract import PositionRange
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.file import encode
 from scumble.index.slack import SlackName
 from scumble.owner.indexes import index_cost
-from scumble.owner.ledger import Spend
+from scumble.owner.ledger import Ledger, Spend
 from scumble.privacy.amounts import show as written
+from scumble.privacy.budget import Budget
 from scumble.types import parse_domain
 
 __all__ = ["app"]
@@ -33,7 +34,6 @@ __all__ = ["app"]
 app = typer.Typer(rich_markup_mode="rich")
 
 IndexFile = Annotated[Path, typer.Argument(metavar="INDEX", help="An index file that `fit` wrote.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -56,7 +56,7 @@ def fit(
     ] = None,
     domain: Annotated[
         str,
-        typer.Option(metavar="DOMAIN", help="Which keys there can be: public, so don't take it from the data."),
+        typer.Option(metavar="DOMAIN", help="Which keys there can be. It is public, so don't take it from the data."),
     ],
     epsilon: Annotated[
         str,
@@ -71,20 +71,20 @@ def fit(
     ] = 1,
     capacity: Annotated[
         int | None,
-        typer.Option(metavar="ROWS", min=1, help="Public bound on the rows; by default the index finds one itself."),
+        typer.Option(metavar="ROWS", min=1, help="A public bound on the rows; by default one is chosen privately."),
     ] = None,
     max_bytes: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="At most so many bytes.", rich_help_panel="Size: one of")
+        int | None, typer.Option(metavar="N", min=1, help="At most this many bytes.", rich_help_panel="Size: one of")
     ] = None,
     max_segments: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="At most so many segments.", rich_help_panel="Size: one of")
+        int | None, typer.Option(metavar="N", min=1, help="At most this many segments.", rich_help_panel="Size: one of")
     ] = None,
     max_error: Annotated[
         int | None,
         typer.Option(
             metavar="ROWS",
             min=1,
-            help="As few segments as stay so close to the noisy curve.",
+            help="The fewest segments that stay this close to the noisy curve.",
             rich_help_panel="Size: one of",
         ),
     ] = None,
@@ -94,8 +94,8 @@ def fit(
     slack: Annotated[
         SlackName,
         typer.Option(
-            help="How lookups are widened: measured privately, computed as in the paper, or so that no row is ever "
-            "lost, which costs a delta of about (1 + e^epsilon) beta.",
+            help="How lookups are widened: as measured privately, as computed in the paper, or so that no row is "
+            "ever lost, which costs a delta of about (1 + e^epsilon) beta.",
             rich_help_panel="Method",
         ),
     ] = "measured",
@@ -107,7 +107,7 @@ def fit(
         Path | None,
         typer.Option(
             metavar="LEDGER",
-            help="The ledger that pays. Without one, nothing remembers the spend from one run to the next.",
+            help="The ledger that pays. Without one, no run knows what earlier runs spent.",
             rich_help_panel="Budget",
         ),
     ] = None,
@@ -117,12 +117,12 @@ def fit(
     ] = None,
     delta_limit: Annotated[
         str | None,
-        typer.Option(metavar="DELTA", help="And with this one on delta.", rich_help_panel="Budget"),
+        typer.Option(metavar="DELTA", help="Create it with this limit on delta.", rich_help_panel="Budget"),
     ] = None,
     label: Annotated[
         str | None,
         typer.Option(
-            metavar="TEXT", help="What the ledger calls it: by default, the column.", rich_help_panel="Budget"
+            metavar="TEXT", help="The ledger's name for it: by default, the column.", rich_help_panel="Budget"
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
@@ -130,10 +130,10 @@ def fit(
 ) -> None:
     """Build the private index of a column. This spends epsilon.
 
-    Adding or removing one row changes the probability of any index by a factor
-    of at most e^epsilon: smaller is more private, and widens lookups. Beta bounds
-    the chance that any lookup at all loses a row. The index may be published;
-    lookups cost nothing more, and what is refused costs nothing.
+    Adding or removing one row changes the probability of any index by a factor of
+    at most e^epsilon: a smaller one is more private, and widens lookups. Beta
+    bounds the chance that any lookup at all loses a row. The index may be
+    published. Lookups cost nothing more, and what is refused costs nothing.
 
     \b
     scumble index fit people.csv --column salary --domain int:0:200000 \\
@@ -168,28 +168,20 @@ def fit(
         with working(f"reading {file.name}"):
             counts = count_keys(file, column, public)
         with account.open(cost) as payer:
-            budget = pay(payer, cost)
+            budget = _pay(payer, cost)
             with working("building the index"):
                 index.fit_counts(counts, domain=public, budget=budget, beta=beta, capacity=capacity)
             _publish(draft, encode(index.model))
-            # Only now, with the file in its place: another process may hold the ledger.
-            left = {} if ledger is None else remaining(payer)
+            # Asked only now that the file is in place, because another process may hold the ledger.
+            left = {} if ledger is None else _remaining(payer)
     if print_json:
         about = None if ledger is None else {"path": str(ledger), **{name: float(left[name]) for name in left}}
-        _print_json({**as_json(index, output), "ledger": about})
+        _print_json({**_as_json(index, output), "ledger": about})
         return
-    for line in as_lines(index, output):
+    for line in _as_lines(index, output):
         typer.echo(line)
     if left:
         typer.echo(f"  ledger    {ledger}: epsilon {written(left['remaining'])} of {written(left['limit'])} remaining")
-
-
-def _publish(draft: Draft, data: bytes) -> None:
-    try:
-        draft.write(data)
-        draft.replace()
-    except OSError as error:
-        raise typer.Exit(say(spent_but_not_written(draft.target, data, error), BROKEN)) from error
 
 
 @app.command()
@@ -201,9 +193,9 @@ def show(index_file: IndexFile, print_json: Json = False) -> None:
     """
     index = DPPLRIndex.load(index_file)
     if print_json:
-        _print_json(as_json(index, index_file))
+        _print_json(_as_json(index, index_file))
         return
-    for line in as_lines(index, index_file):
+    for line in _as_lines(index, index_file):
         typer.echo(line)
 
 
@@ -220,14 +212,14 @@ def lookup(
     """Say which of the sorted rows hold a key or a key range. Costs no epsilon.
 
     Keys are written as in a csv file: 17, 12.50, 2020-12-31 or text. A range is
-    clipped to the domain. Positions count from 0; stop is the first not to read.
+    clipped to the domain. Positions count from 0; the row at `stop` is not read.
 
     \b
     scumble index lookup salary.scumble --at 35000
     scumble index lookup salary.scumble --between 30000 40000 --json
     """
     if (at is None) == (between is None):
-        raise InvalidParameter("a lookup is either --at or --between", hint="--between 30000 40000, for example")
+        raise InvalidParameter("a lookup takes either --at or --between", hint="--between 30000 40000, for example")
     index = DPPLRIndex.load(index_file)
     low, high = between or (at or "", at or "")
     public = index.model.domain
@@ -236,7 +228,7 @@ def lookup(
         start, stop = found
         _print_json({"start": start, "stop": stop, "rows": found.rows, "capacity": index.model.capacity})
         return
-    for line in lookup_lines(found, index.model.capacity):
+    for line in _lookup_lines(found, index.model.capacity):
         typer.echo(line)
 
 
@@ -265,3 +257,89 @@ app.command()(compare)
 
 def _print_json(value: object) -> None:
     typer.echo(json.dumps(value))
+
+
+def _publish(draft: Draft, data: bytes) -> None:
+    try:
+        draft.write(data)
+        draft.replace()
+    except OSError as error:
+        raise typer.Exit(say(spent_but_not_written(draft.target, data, error), BROKEN)) from error
+
+
+@dataclass(frozen=True)
+class Account:
+    """The ledger that pays for an index: a file, or one in memory that just suffices."""
+
+    file: Path | None
+    limit: str | None
+    delta_limit: str | None
+
+    def check(self, cost: Spend) -> None:
+        """Refuse what can be refused before the data is read, without creating a ledger."""
+        if self.file is None:
+            if self.limit is not None or self.delta_limit is not None:
+                raise InvalidParameter("a limit needs a ledger", hint="--ledger budget.ledger")
+        elif self.file.exists():
+            Ledger.open(self.file, self.limit, delta_limit=self.delta_limit).close()
+        elif self.limit is None:
+            raise FileError(f"there is no ledger at {self.file}", hint="--limit 2, for example, creates it")
+        else:  # rehearse in memory: limits are for good, so a ledger that could not pay must not be made
+            _pay(Ledger(self.limit, delta_limit=self.delta_limit or 0), cost)
+
+    def open(self, cost: Spend) -> Ledger:
+        """Open the ledger, or create it."""
+        if self.file is None:
+            return Ledger(cost.epsilon, delta_limit=cost.delta)
+        return Ledger.open(self.file, self.limit, delta_limit=self.delta_limit)
+
+
+def _pay(ledger: Ledger, cost: Spend) -> Budget:
+    (budget,) = ledger.spend_all([cost])
+    return budget
+
+
+def _remaining(ledger: Ledger) -> dict[str, Fraction]:
+    """Return what a ledger has left, or nothing if another process holds it: the index is there, so do not fail."""
+    try:
+        return {"limit": ledger.limit, "remaining": ledger.remaining(), "delta_remaining": ledger.remaining_delta()}
+    except LedgerBusy:
+        return {}
+
+
+def _as_json(index: DPPLRIndex, path: Path) -> dict[str, object]:
+    return {"path": str(path), **index.summary().as_dict()}
+
+
+def _as_lines(index: DPPLRIndex, path: Path) -> list[str]:
+    """Say what the index is, what epsilon bought, and what a lookup reads."""
+    about, model = index.summary(), index.model
+    delta = f", delta {written(model.delta)}" if model.delta else ""
+    loses = (
+        f"a row, in any lookup at all, with probability at most {written(model.beta)} (beta)"
+        if model.beta
+        else "never a row: the index is lossless"
+    )
+    width = model.domain.width
+    shared = f"; too fine to index, so {width:,} neighbours share a rank" if width > 1 else ""
+    return [
+        f"{path}: {count(about.segments, 'segment')} for {count(about.domain_size, 'rank')} in {about.bytes:,} bytes",
+        f"  domain    {about.domain}{shared}",
+        f"  privacy   epsilon {written(model.epsilon)}{delta}; paid once, lookups cost nothing more",
+        f"  a lookup  reads its answer and about {about.expected_overhead_rows:,} rows more "
+        f"(it is widened by {about.slack_rows:,} at each end)",
+        f"  it loses  {loses}",
+        f"  capacity  {about.capacity:,} rows, dummies included: the row count stays private",
+        f"  made by   mechanism {about.mechanism} ({count(about.levels, 'level')}), slack {about.slack}, "
+        f"segments within {count(about.max_error, 'row')} of the noisy curve",
+    ]
+
+
+def _lookup_lines(found: PositionRange, capacity: int) -> list[str]:
+    if found.rows == 0:
+        return ["nothing to read: no row of the index can have such a key"]
+    share = 100 * found.rows / capacity
+    return [
+        f"positions {found.start:,} to {found.stop - 1:,} of the sorted rows (start {found.start}, stop {found.stop})",
+        f"{count(found.rows, 'row')}, {share:.3g} % of the capacity of {capacity:,}",
+    ]

@@ -1,6 +1,6 @@
-"""`scumble init`: an empty database is made, and with it the owner's key file, ledger and anchor.
+"""`scumble init`: make an empty database, and with it the owner's key file, ledger and anchor.
 
-The folder is what a provider may keep; the three files beside it are the owner's alone.
+A provider may keep the folder; the three files beside it are the owner's alone.
 """
 
 import json
@@ -11,8 +11,16 @@ from typing import Annotated
 import typer
 
 from scumble import opening
-from scumble.cli.database import Json, Key, Target, key_place, new_passphrase, on_terminal
-from scumble.cli.reaching import connecting
+from scumble.cli.database import (
+    Json,
+    Key,
+    NoPassphrase,
+    Target,
+    key_place,
+    new_passphrase,
+    on_terminal,
+    service_options,
+)
 from scumble.errors import Exists, FileError
 from scumble.owner import key_file
 from scumble.owner.remote.address import is_address
@@ -27,11 +35,9 @@ def init(
         str, typer.Option(metavar="EPSILON", help="The most epsilon that all indexes together may ever cost.")
     ] = "4",
     delta_limit: Annotated[
-        str, typer.Option(metavar="DELTA", help="The most delta: lossless indexes and drawn capacities take some.")
+        str, typer.Option(metavar="DELTA", help="The most delta: lossless indexes and drawn capacities cost some.")
     ] = "1e-6",
-    no_passphrase: Annotated[
-        bool, typer.Option("--no-passphrase", help="Protect the key file by its mode alone.")
-    ] = False,
+    no_passphrase: NoPassphrase = False,
     token: Annotated[
         str | None,
         typer.Option(
@@ -42,12 +48,12 @@ def init(
 ) -> None:
     """Create an encrypted database in a folder or at a service, and its key file.
 
-    The folder holds nothing in the clear, and may be kept by somebody you don't
-    trust. The key file opens all of it: losing it loses the data. Back it up, and
-    not in the folder. The limits can never be changed.
+    Nothing in the folder is in the clear, so somebody you don't trust may keep
+    it. The key file opens all of it: if you lose it, you lose the data. Back it
+    up somewhere else than in the folder. The limits can never be changed.
 
-    On a terminal a passphrase for the key file is asked for. Elsewhere it comes
-    from SCUMBLE_PASSPHRASE; without one, the file's mode is its only protection.
+    On a terminal it asks for a passphrase for the key file. Elsewhere it takes
+    SCUMBLE_PASSPHRASE; without one, the file's mode is its only protection.
 
     \b
     scumble init clinic
@@ -55,7 +61,7 @@ def init(
     SCUMBLE_TOKEN=... scumble init scumble://host:7300/acme/clinic
     """
     path = key_place(target, key)
-    remote = {"token": token, **connecting()} if is_address(target) else {}
+    remote = {"token": token, **service_options()} if is_address(target) else {}
     if not remote:
         _check_folder(Path(target))
     _check_key(path)
@@ -71,23 +77,23 @@ def init(
         typer.echo(json.dumps({**about, "protection": protection, "limit": limit, "delta_limit": delta_limit}))
         return
     how = "protected by its passphrase" if protected else "protected by its file mode alone: there is no passphrase"
-    typer.echo(f"{target}: an empty database; whoever keeps it can read nothing in it")
+    typer.echo(f"{target}: an empty database; its provider can read nothing in it")
     typer.echo(f"  key     {files['key']}, {how}")
     typer.echo(f"  ledger  {files['ledger']}: epsilon {limit}, delta {delta_limit}, and never more")
     typer.echo(f"  anchor  {files['anchor']}: the newest version seen, so that a rollback is noticed")
     apart = "database" if remote else "folder"
-    typer.echo(f"Losing the key file loses the data. Back it up now, apart from the {apart}.")
+    typer.echo(f"If you lose the key file, you lose the data. Back it up now, apart from the {apart}.")
 
 
 def _check_folder(folder: Path) -> None:
-    """Refuse what would leave a key file without a database, or ask for a passphrase in vain."""
+    """Refuse a folder in advance, before a passphrase is asked for or a key file made."""
     _check_parent(folder)
     if folder.exists() and not folder.is_dir():
-        raise FileError(f"{folder} is a file", hint="name a folder that is not there yet")
+        raise FileError(f"{folder} is a file", hint="name a folder that does not exist yet")
     if (folder / "database.json").exists():
         raise Exists(f"there is a database in {folder} already", hint="open it, or name another folder")
     if folder.exists() and any(folder.iterdir()):
-        raise Exists(f"{folder} is not empty", hint="name a folder that is not there yet")
+        raise Exists(f"{folder} is not empty", hint="name a folder that does not exist yet")
 
 
 def _check_key(key: Path) -> None:
@@ -95,7 +101,7 @@ def _check_key(key: Path) -> None:
     if key.exists():
         raise Exists(
             f"there is a key file at {key} already",
-            hint="whatever it opens is lost without it: name another file with --key rather than delete it",
+            hint="what it opens is lost without it, so don't delete it: name another file with --key",
         )
 
 

@@ -1,6 +1,6 @@
-"""`scumble ledger`: create a budget ledger, and see what was spent. All of it is the owner's own bookkeeping.
+"""`scumble ledger`: create a budget ledger, and see what was spent. It is the owner's own bookkeeping.
 
-`scumble ledger DB` is short for `scumble ledger show DB`: whatever is no command is what to show.
+`scumble ledger DB` is short for `scumble ledger show DB`.
 """
 
 import json
@@ -20,7 +20,7 @@ __all__ = ["app"]
 
 class _ShowByDefault(TyperGroup):
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Take what is no command for what to show."""
+        """Take a first word that is not a command as what to show."""
         if args and args[0] not in self.commands and args[0] != "--help":
             args = ["show", *args]
         return super().parse_args(ctx, args)
@@ -57,10 +57,10 @@ def create(
 ) -> None:
     """Create a ledger; its limits can never be changed.
 
-    A database has one already: this is for indexes by themselves, as `scumble
-    index fit` makes them. All over the same people's rows should share a ledger: their
-    epsilons add up, and the ledger refuses what would exceed the limit. Amounts are
-    exact: 0.1 and 1/3 are what they say.
+    A database has one already: this is for single indexes, as `scumble index fit`
+    makes them. Indexes over the same people's rows should share a ledger: their
+    epsilons add up, and the ledger refuses what would exceed the limit. Amounts
+    are exact, even 0.1 and 1/3.
 
     \b
     scumble ledger create budget.ledger --limit 2
@@ -75,11 +75,12 @@ def create(
 def show(database: Shown, key: Key = None, as_json: Json = False) -> None:
     """Show what was spent on what, and what remains. `scumble ledger DB` does the same.
 
-    A spend is drawn when it paid for an index, open when a crash left it paid but
-    unused, and cancelled when it was given back. Of all batches of a table only the
-    dearest counts, once each is settled: its load is done. If a load fails or is killed
-    after its noise was drawn, its spends stay unsettled, and every later batch of that
-    table pays on top of them, since the same rows may be in it again.
+    A spend is drawn once it paid for an index, open if a crash left it paid but
+    unused, and cancelled if it was given back. Of all batches of a table only the
+    dearest counts, once each is settled, that is, once its load is done. If a
+    load fails or is killed after its noise was drawn, its spends stay unsettled,
+    and every later batch of that table pays on top of them, since it may contain
+    the same rows.
 
     \b
     scumble ledger clinic

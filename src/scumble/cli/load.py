@@ -1,7 +1,7 @@
-"""`scumble load`: rows of a file or of another database go in, sealed; what it cost comes out.
+"""`scumble load`: seal the rows of a file or of another database into a table, and say what that cost.
 
-The rows are secret, and how many they are is told to the owner alone: the provider sees the capacity and the indexes.
-Whatever can be refused is refused before anything is spent.
+The rows are SECRET, and only the owner learns how many there are: the provider sees the capacity and the indexes. What
+can be refused is refused before anything is spent.
 """
 
 import json
@@ -12,8 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from scumble.cli.database import Json, Key, Target, opened
-from scumble.cli.describe import count
-from scumble.cli.progress import bar
+from scumble.cli.terminal import bar, count
 from scumble.errors import InvalidParameter
 from scumble.index.file import decoded
 from scumble.index.summary import summarize
@@ -47,11 +46,15 @@ def load(
     ] = None,
     capacity: Annotated[
         int | None,
-        typer.Option(metavar="ROWS", min=1, help="Public bound on the rows; without it one is drawn, which costs."),
+        typer.Option(
+            metavar="ROWS", min=1, help="A public bound on the rows; without one it is drawn, which costs epsilon."
+        ),
     ] = None,
     capacity_epsilon: Annotated[
         str | None,
-        typer.Option(metavar="EPSILON", help="What drawing the capacity may cost: a tenth of the cheapest index."),
+        typer.Option(
+            metavar="EPSILON", help="What drawing the capacity costs; by default a tenth of the cheapest index."
+        ),
     ] = None,
     types: Annotated[
         list[str] | None,
@@ -60,9 +63,9 @@ def load(
     query: Annotated[
         str | None, typer.Option(metavar="SQL", help="What to read from a duckdb or postgresql source.")
     ] = None,
-    page_rows: Annotated[int, typer.Option(metavar="N", help="Rows to a page: a power of two.")] = PAGE_ROWS,
+    page_rows: Annotated[int, typer.Option(metavar="N", help="Rows in a page: a power of two.")] = PAGE_ROWS,
     memory: Annotated[
-        str, typer.Option(metavar="SIZE", help="The memory that sorting may take, such as 512MiB.")
+        str, typer.Option(metavar="SIZE", help="The memory that sorting may use, such as 512MiB.")
     ] = f"{MEMORY_BYTES >> 30}GiB",
     key: Key = None,
     print_json: Json = False,
@@ -70,7 +73,7 @@ def load(
     """Load rows into a table, with private indexes. This spends epsilon.
 
     Each index costs its epsilon once; queries then cost nothing. The domain says
-    which keys there can be: it is public, so take it from what the column means.
+    which keys there can be. It is public, so take it from what the column means.
     A column without an index can be queried too, by reading all of it.
 
     \b
@@ -84,14 +87,14 @@ def load(
     Domains: as for `scumble index fit`, whose --help lists them.
     After the epsilon an index may also have
       beta=1e-6            the chance that any query at all loses a row
-      slack=lossless       never: for a little delta
+      slack=lossless       never lose a row, for a little delta
       rows_per_user=3      the most rows one person has
       max_bytes=4096       how large the index may be
     Types: integer, bigint, decimal(12,2), double, boolean, date, time,
     timestamp, text(25), category(["a","b"]); each also with "not null".
 
-    What is refused costs nothing. A second load adds to the table: it needs the
-    same columns, and costs what the dearest load has, not the sum.
+    What is refused costs nothing. A second load adds to the table and needs the
+    same columns. Of all loads of a table only the dearest counts, not the sum.
     """
     specs = [IndexSpec.parse(text) for text in index or []]
     options = LoadOptions(

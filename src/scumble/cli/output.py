@@ -1,4 +1,4 @@
-"""The index file on its way to the disk: refused before anything is spent, and whole or not at all after.
+"""Writing an index file: what would fail is refused before anything is spent, and the file appears whole or not at all.
 
 A draft beside the output is opened before the build, so that a missing folder or a read-only disk costs no epsilon.
 """
@@ -17,7 +17,7 @@ __all__ = ["drafted", "spent_but_not_written"]
 
 @contextmanager
 def drafted(target: Path, *, force: bool, beside: list[Path]) -> Iterator[Draft]:
-    """Open a draft of `target`; refuse if it exists, unless forced, or is one of the files in use."""
+    """Open a draft of `target`; refuse if it exists (unless forced) or is one of the files in use."""
     try:
         if any(file.exists() and target.exists() and target.samefile(file) for file in beside):
             raise FileError(f"{target} is in use: the index would overwrite it", hint="name another output")
@@ -36,7 +36,7 @@ def drafted(target: Path, *, force: bool, beside: list[Path]) -> Iterator[Draft]
 
 
 def spent_but_not_written(target: Path, data: bytes, error: OSError) -> FileError:
-    """Keep an index, which cost epsilon, somewhere else; return the error that says where."""
+    """Keep an index that cost epsilon in another place, and return the error that says where."""
     hint = "free some space before the next try"
     with suppress(OSError):
         handle, name = tempfile.mkstemp(suffix=".scumble")

@@ -1,6 +1,6 @@
 """`scumble rekey` and `scumble passphrase`: new keys for the data, or a new passphrase for the key file.
 
-Both replace the key file, whole or not at all. Old copies of it stay as they are: what they still open is said.
+Both replace the key file, whole or not at all. They cannot change old copies of it, and say what those still open.
 """
 
 import json
@@ -21,7 +21,7 @@ from scumble.cli.database import (
     on_terminal,
     opened,
 )
-from scumble.cli.progress import working
+from scumble.cli.terminal import working
 from scumble.errors import InvalidParameter, KeyRefused
 from scumble.owner import key_file
 from scumble.owner.keys import OwnerKey
@@ -35,11 +35,11 @@ NEW = "SCUMBLE_NEW_PASSPHRASE"
 def rekey(target: Target, key: Key = None, print_json: Json = False) -> None:
     """Seal everything anew under a fresh key, and replace the key file.
 
-    For when a key file may have been seen. Old copies of it open nothing of what
-    is in the folder from then on; old copies of the folder they still do. The
-    passphrase stays. It costs no epsilon. A crash on the way loses nothing.
+    Use it when somebody may have seen the key file. Old copies of the key file
+    then no longer open the folder, but they still open old copies of the folder.
+    The passphrase stays. It costs no epsilon, and a crash half-way loses nothing.
 
-    Back the key file up again afterwards: backups of the old one are useless.
+    Back up the key file again afterwards: backups of the old one are useless.
 
     \b
     scumble rekey clinic
@@ -60,7 +60,8 @@ def rekey(target: Target, key: Key = None, print_json: Json = False) -> None:
 def passphrase(
     folder: Folder,
     no_passphrase: Annotated[
-        bool, typer.Option("--no-passphrase", help="Take the passphrase away: protect the key file by its mode alone.")
+        bool,
+        typer.Option("--no-passphrase", help="Remove the passphrase: the file mode alone protects the key file."),
     ] = False,
     key: Key = None,
     print_json: Json = False,
@@ -68,8 +69,8 @@ def passphrase(
     """Change the passphrase of the key file. The data is not touched.
 
     Old copies of the key file still open with the old passphrase: if somebody may
-    have both, use `scumble rekey`. The new passphrase is asked for twice, or comes
-    from SCUMBLE_NEW_PASSPHRASE.
+    have both, use `scumble rekey`. It asks for the new passphrase twice, or takes
+    SCUMBLE_NEW_PASSPHRASE.
 
     \b
     scumble passphrase clinic
@@ -91,13 +92,13 @@ def passphrase(
         typer.echo(json.dumps({"database": str(folder), "key": str(path), "protection": protection}))
         return
     how = "has a new passphrase" if new is not None else "is protected by its file mode alone"
-    typer.echo(f"{path}: {how}. Older copies of it are as they were.")
+    typer.echo(f"{path}: {how}. Older copies of it have not changed.")
 
 
 def _new() -> str:
     new = os.environ.get(NEW) or (new_passphrase() if on_terminal() else "")
     if not new:
         raise InvalidParameter(
-            "there is no new passphrase", hint=f"set {NEW}, or take it away with --no-passphrase; nothing was changed"
+            "there is no new passphrase", hint=f"set {NEW}, or remove it with --no-passphrase; nothing was changed"
         )
     return new

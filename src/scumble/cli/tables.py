@@ -1,19 +1,24 @@
-"""`scumble tables`: what is public of the tables, and so what the provider knows of them. The number of rows is not."""
+"""`scumble tables` and `scumble drop`: show what is public about the tables, and delete one.
+
+What `tables` prints is all that the provider knows about them too. The number of rows is not part of it.
+"""
 
 import json
+import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
 from scumble.cli.database import Json, Key, Target, opened
-from scumble.cli.describe import count
+from scumble.cli.terminal import count
+from scumble.errors import InvalidParameter
 from scumble.index.file import decoded
 from scumble.index.summary import summarize
 from scumble.privacy.amounts import show
 from scumble.wire.catalog import Run, Table
 
-__all__ = ["table_lines", "tables"]
+__all__ = ["drop", "table_lines", "tables"]
 
 
 def tables(
@@ -24,8 +29,8 @@ def tables(
 ) -> None:
     """Show the tables: columns, types, indexes, capacity, pages and bytes.
 
-    All of it is public. How many rows there really are is not, and isn't here:
-    ask `SELECT count(*)`.
+    All of this is public. The number of rows is not, so it is not shown: ask
+    `SELECT count(*)`.
 
     \b
     scumble tables clinic
@@ -38,7 +43,7 @@ def tables(
         typer.echo(json.dumps({"version": version, "tables": list(map(_as_json, chosen))}))
         return
     if not chosen:
-        typer.echo(f'no table yet: scumble load {target} TABLE FILE --index "COLUMN DOMAIN epsilon=0.5"')
+        typer.echo(f'no tables yet: scumble load {target} TABLE FILE --index "COLUMN DOMAIN epsilon=0.5"')
     for place, each in enumerate(chosen):
         if place:
             typer.echo()
@@ -47,7 +52,7 @@ def tables(
 
 
 def table_lines(table: Table) -> Iterator[str]:
-    """A table for people."""
+    """Describe a table in words, line by line."""
     pages = sum(run.pages for run in table.runs) * len(table.schema)
     yield (
         f"{table.name}: capacity {table.capacity:,} rows, {pages:,} sealed pages in {count(len(table.runs), 'run')}, "
@@ -101,3 +106,29 @@ def _table_bytes(table: Table) -> int:
 
 def _run_bytes(table: Table, run: Run) -> int:
     return run.pages * sum(table.slot_bytes(place, run.page_rows) for place in range(len(table.schema)))
+
+
+def drop(
+    target: Target,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table to drop.", show_default=False)],
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    key: Key = None,
+    print_json: Json = False,
+) -> None:
+    """Drop a table and delete its pages. What its indexes cost stays spent.
+
+    \b
+    scumble drop clinic visits
+    """
+    with opened(target, key) as database:
+        name = database.table(table).name
+        if not yes:
+            if not sys.stdin.isatty():
+                raise InvalidParameter("a drop has to be confirmed on a terminal", hint="--yes drops without asking")
+            typer.confirm(f"Drop {name}, all of it?", abort=True, err=True)
+        database.drop(name)
+        version = database.version
+    if print_json:
+        typer.echo(json.dumps({"database": target, "table": name, "version": version}))
+        return
+    typer.echo(f"{name}: dropped. What its indexes cost stays spent.")

@@ -1,103 +1,108 @@
-"""The shell's line on a terminal: keys come in, whole statements go out, with history and completion.
+"""What every command writes for people besides its result: errors with a hint, progress, and counts in words.
 
-The history is a file of the owner's that only the owner can read; it holds queries, and so the constants in them.
+Errors go to stderr as `error:` and `hint:` lines. Only texts that Scumble or the argument parser wrote are printed.
+Those of other libraries may quote keys from the data, so an unforeseen error shows only its type and place.
 """
 
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 
-from prompt_toolkit import PromptSession
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
-from prompt_toolkit.document import Document
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.lexers import PygmentsLexer
-from pygments.lexers.sql import SqlLexer  # type: ignore[import-untyped]
+import typer
 
-from scumble.cli.statements import is_command, split
+from scumble.errors import BudgetError, ScumbleError
 
-__all__ = ["history_path", "typed_units"]
+__all__ = ["BROKEN", "INTERRUPTED", "OVER_BUDGET", "REFUSED", "bar", "count", "report", "say", "working"]
 
-KEYWORDS = """
-all and any as asc avg between by case cast count cross date desc distinct else end except exists false filter first
-from full group having ilike in inner intersect interval is join last lateral left like limit max min not null nulls
-offset on or order outer over partition right select stddev sum then timestamp true union using values variance when
-where window with
-""".upper().split()
-_WORD = re.compile(r"\.?\w*$")
+BROKEN, REFUSED, OVER_BUDGET, INTERRUPTED = 1, 2, 3, 130
+_PATIENCE_SECONDS = 0.5
 
 
-def history_path() -> Path:
-    """Where the history is: in the user's state folder."""
-    home = os.environ.get("XDG_STATE_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "state") / "scumble" / "history"
+def count(number: int, noun: str) -> str:
+    """Return a number of things in words: "1 row", "1,200 rows"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def typed_units(names: Callable[[], Iterable[str]], commands: Iterable[str], *, history: bool) -> Iterator[str]:
-    """What is typed, one statement or dot command at a time. Ctrl-C forgets the line, Ctrl-D ends it all."""
-    session: PromptSession[str] = PromptSession(
-        history=_history() if history else InMemoryHistory(),
-        completer=_Completer(names, tuple(commands)),
-        complete_while_typing=False,
-        lexer=PygmentsLexer(SqlLexer),
-        multiline=True,
-        key_bindings=_enter_ends_a_statement(),
-        prompt_continuation=lambda width, line, wrapped: "...> ".rjust(width),
+def report(error: Exception) -> int:
+    """Print an error to stderr and return its exit code."""
+    match error:
+        case BudgetError():
+            return say(error, OVER_BUDGET)
+        case ScumbleError():
+            return say(error, REFUSED)
+        case typer.Abort() | RuntimeError(args=("Query interrupted",)):  # the latter is how DuckDB reports Ctrl-C
+            return INTERRUPTED
+        case MemoryError():
+            return say(ScumbleError("there is not enough memory", hint="a coarser domain needs less"), BROKEN)
+    if hasattr(error, "format_message"):  # the argument parser's error, whose type typer does not export
+        where = getattr(getattr(error, "ctx", None), "command_path", "scumble")
+        return say(ScumbleError(error.format_message().rstrip("."), hint=f"see {where} --help"), REFUSED)
+    if os.environ.get("SCUMBLE_DEBUG"):
+        raise error
+    return say(_unforeseen(error), BROKEN)
+
+
+def say(error: ScumbleError, code: int) -> int:
+    """Print an error of Scumble's, and return `code`."""
+    typer.echo(f"error: {error.message}", err=True)
+    if error.hint is not None:
+        typer.echo(f"hint: {error.hint}", err=True)
+    return code
+
+
+def _unforeseen(error: Exception) -> ScumbleError:
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return ScumbleError(
+        f"this should not happen: {type(error).__name__} in {Path(place.filename).name}, line {place.lineno}",
+        hint="please report it; SCUMBLE_DEBUG=1 shows the whole error, which may include keys from the data",
     )
-    while True:
-        try:
-            text = session.prompt("scumble> ")
-        except KeyboardInterrupt:
-            continue
-        except EOFError:
-            return
-        if is_command(text):
-            yield text.strip()
-            continue
-        yield from split(text)[0]
 
 
-class _Completer(Completer):
-    def __init__(self, names: Callable[[], Iterable[str]], commands: tuple[str, ...]) -> None:
-        self._names, self._commands = names, commands
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show `what` with a spinner while the block runs, if stderr is a terminal and the block takes long."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console  # slow to import
 
-    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
-        """Dot commands at the start; else names of tables and columns, then keywords, whatever their case."""
-        before = document.text_before_cursor
-        found = _WORD.search(before)
-        word = found[0] if found else ""
-        if is_command(before) and word.startswith("."):
-            choices: Iterable[str] = self._commands
-        else:
-            word = word.removeprefix(".")  # of visits.amount
-            choices = dict.fromkeys([*sorted(self._names()), *KEYWORDS])
-        for choice in choices:
-            if choice.lower().startswith(word.lower()):
-                yield Completion(choice, start_position=-len(word))
-
-
-def _enter_ends_a_statement() -> KeyBindings:
-    keys = KeyBindings()
-
-    @keys.add("enter")
-    def _(event: KeyPressEvent) -> None:
-        buffer = event.current_buffer
-        text = buffer.text
-        if not text.strip() or is_command(text) or not split(text)[1].strip():
-            buffer.validate_and_handle()
-        else:
-            buffer.insert_text("\n")
-
-    return keys
-
-
-def _history() -> History:
-    path = history_path()
+    spinner = Console(stderr=True).status(what)
+    timer = Timer(_PATIENCE_SECONDS, spinner.start)
+    timer.daemon = True
+    timer.start()
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600))
-    except OSError:  # nowhere to keep it
-        return InMemoryHistory()
-    return FileHistory(path)
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        spinner.stop()
+
+
+@contextmanager
+def bar(unit: str) -> Iterator[Callable[[str, int, int | None], None]]:
+    """Yield a function to call with a description, how many are done, and of how many; it draws a bar on a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn(f"{{task.completed:,.0f}} {unit}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as drawn:
+        task = drawn.add_task("starting", total=None)
+
+        def show(what: str, done: int, total: int | None) -> None:
+            # Building reports only once, at its start, with everything done.
+            whole = None if total is None or done > total or what == "building" else total
+            drawn.update(task, description=what, completed=done, total=whole)
+
+        yield show

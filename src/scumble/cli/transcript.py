@@ -1,6 +1,6 @@
-"""`scumble transcript`: what the provider saw, in words. It is the provider's own log, and needs no key.
+"""`scumble transcript`: what the provider saw, in words. It is the provider's own log, so it needs no key.
 
-Names of tables and columns are looked up in the public part of the manifests, for which nobody vouches here.
+Names of tables and columns come from the public part of the manifests, which is not verified here.
 """
 
 import json
@@ -39,7 +39,7 @@ VERBS = {
 
 
 class Named(NamedTuple):
-    """A run in words: its table, what it is sorted by, its columns, and the pages of each."""
+    """What is public about a run: its table, the column it is sorted by, its columns, and the pages of each."""
 
     table: str
     attribute: str | None
@@ -54,9 +54,9 @@ def transcript(
 ) -> None:
     """Show what the provider saw: sizes, page numbers, order and time. Needs no key.
 
-    An exchange is a greeting or a request and its answer, both sealed, and what
-    the enclave read or wrote in between. This is all there is to see: it depends on
-    the public catalog, the queries and the indexes, and on nothing else.
+    An exchange is a greeting or a request with its answer, both sealed, and what
+    the enclave read or wrote in between. There is nothing else to see. It depends
+    only on the public catalog, the queries and the indexes.
 
     \b
     scumble transcript clinic --last 3
@@ -75,7 +75,7 @@ def transcript(
 
 
 def exchange_lines(exchange: Exchange, names: dict[str, Named]) -> Iterator[str]:
-    """An exchange for people: what went in and out, then what was read and written."""
+    """Describe an exchange: the bytes in and out, then what was read and written."""
     opened, closed = exchange.opened, exchange.closed
     when = datetime.fromtimestamp(opened.time_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     if closed is None or closed.kind == "failure":
@@ -90,7 +90,7 @@ def exchange_lines(exchange: Exchange, names: dict[str, Named]) -> Iterator[str]
 
 
 def public_names(folder: Path, runs: set[str]) -> dict[str, Named]:
-    """Those of these runs that the current version names, or an earlier one; nothing of what cannot be read."""
+    """Return the runs of the current version, and of earlier ones as far as `runs` needs; skip what cannot be read."""
     names: dict[str, Named] = {}
     try:
         store = open_store(folder)
@@ -124,7 +124,7 @@ def _last_exchanges(folder: Path, last: int) -> list[Exchange]:
 
 
 def _inside(events: Iterable[Event], names: dict[str, Named]) -> Iterator[str]:
-    """Reads of the same pages of several columns are one line, and so are many writes to one run."""
+    """Describe reads and writes: one line for the same pages of several columns, and for all writes to a run."""
     for kind, same in groupby(events, key=lambda event: event.kind):
         group = list(same)
         size = f"{sum(int(dict(event.facts).get('bytes', 0)) for event in group):,} bytes"

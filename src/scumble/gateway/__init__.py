@@ -1,16 +1,14 @@
-"""The owner's gateway: tools that speak Arrow Flight SQL come in; SQL goes to the databases, and Arrow comes back.
+"""The owner's gateway: tools that speak Arrow Flight SQL send SQL to the owner's databases and get Arrow back.
 
-It runs at the owner's side with the owner's keys: whoever has one of its tokens may read everything in its databases.
-The provider sees what it sees of any query. In the order of a call:
+It runs on the owner's side with the owner's keys, so anyone with one of its tokens can read all of its databases. The
+provider sees what it sees of any query. In the order of a call:
 
-config, tokens            what the file says, who may come in
-calls, refusals           every call: who, how long, what went wrong; never what was asked
-messages                  Flight SQL's messages
-server                    the calls themselves
-databases, describing     which database is meant, and what a statement would return
-statements                prepared statements and their parameters
-metadata, server_info,    catalogs, tables, types, and what the gateway can do
-type_info
-shelf                     results and prepared statements that wait to be asked for
-serving                   from start to stop
+config       the settings file, and the tokens of clients
+calls        every call: who, how long, what went wrong; never what was asked
+messages     Flight SQL's messages
+server       the calls themselves
+databases    which database is meant, and what a statement would return
+statements   prepared statements, and the shelf where they and results wait for their clients
+metadata     catalogs, tables, types, and what the gateway can do
+serving      from start to stop
 """

@@ -1,40 +1,46 @@
-"""The gateway's configuration: a TOML file comes in, checked settings go out, or an error that names the field.
+"""The gateway's configuration, read from a TOML file and checked, and the tokens of its clients.
 
-The file holds no secret: hashes of tokens, paths of key files, names of environment variables.
+The file holds no secret: hashes of tokens, paths of key files, names of environment variables. A token is printed once,
+when it is made. It is 256 random bits, so a plain SHA-256 of it reveals nothing and no slow hash is needed.
 """
 
+import base64
+import binascii
+import hmac
 import ipaddress
 import os
 import re
+import secrets
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from scumble.errors import FileError, InvalidParameter
-from scumble.gateway.tokens import HASH
 
-__all__ = ["Config", "Limits", "Source", "Tls", "read_config"]
+__all__ = ["Config", "DatabaseConfig", "Limits", "Tls", "client_of", "hash_of", "new_token", "read_config"]
 
 DEFAULT_LISTEN = "127.0.0.1:31337"
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/]+):(\d{1,5})")
 MAX_PORT = 65_535
-CONNECTING: dict[str, type] = {"measurement": str, "insecure_simulated_enclave": bool}
+HASH = re.compile(r"sha256:[0-9a-f]{64}")
+SERVICE_OPTIONS: dict[str, type] = {"measurement": str, "insecure_simulated_enclave": bool}
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where a database is, its key file, the variable with that file's passphrase, and the code to trust."""
+class DatabaseConfig:
+    """Where a database is, its key file, the variable with that file's passphrase, and options for a service."""
 
     target: str
     key: Path | None = None
     passphrase_env: str | None = None
-    connecting: Mapping[str, Any] = field(default_factory=dict)
+    service_options: Mapping[str, Any] = field(default_factory=dict)
 
     def passphrase(self) -> str | None:
-        """The passphrase, or None if no variable is named for it."""
+        """Return the passphrase, or None if no variable is named for it."""
         return None if self.passphrase_env is None else os.environ[self.passphrase_env]
 
 
@@ -59,10 +65,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Config:
-    """A gateway: where it listens, for whom, and in front of which databases."""
+    """A gateway: where it listens, for which clients, and with which databases."""
 
     tokens: Mapping[str, str]
-    databases: Mapping[str, Source]
+    databases: Mapping[str, DatabaseConfig]
     default: str
     host: str = "127.0.0.1"
     port: int = 31337
@@ -71,7 +77,7 @@ class Config:
 
 
 def read_config(path: Path) -> Config:
-    """Read and check a configuration file; paths in it count from its own folder."""
+    """Read and check a configuration file; paths in it are relative to its folder."""
     try:
         fields = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -89,8 +95,8 @@ def read_config(path: Path) -> Config:
     if tls is None and not insecure and not _is_loopback(host):
         raise _bad(
             "listen",
-            "is beyond this machine, and without TLS anybody on the way reads tokens, queries and rows",
-            "add [tls] with a certificate and a key, or write insecure = true if something else protects the line",
+            "is not on this machine, and without TLS anyone on the network path can read tokens, queries and rows",
+            "add [tls] with a certificate and a key, or write insecure = true if something else encrypts the line",
         )
     databases = _databases(_table(fields, "databases"), path.parent)
     return Config(
@@ -110,7 +116,7 @@ def read_config(path: Path) -> Config:
 def _address(listen: str) -> tuple[str, int]:
     found = ADDRESS.fullmatch(listen)
     if found is None or int(found[2]) > MAX_PORT:
-        raise _bad("listen", "is no host and port", f'write "{DEFAULT_LISTEN}", or port 0 for any that is free')
+        raise _bad("listen", "is not a host and port", f'write "{DEFAULT_LISTEN}"; port 0 takes any free one')
     return found[1], int(found[2])
 
 
@@ -126,7 +132,7 @@ def _is_loopback(host: str) -> bool:
 def _tokens(table: dict[str, Any]) -> dict[str, str]:
     hint = "`scumble gateway --new-token NAME` prints a token and the line for it"
     if not table:
-        raise _bad("tokens", "is empty, so nobody could come in", hint)
+        raise _bad("tokens", "is empty, so no client could connect", hint)
     for name, value in table.items():
         _check_name("tokens", name)
         if not isinstance(value, str) or HASH.fullmatch(value) is None:
@@ -136,44 +142,44 @@ def _tokens(table: dict[str, Any]) -> dict[str, str]:
     return table
 
 
-def _databases(table: dict[str, Any], folder: Path) -> dict[str, Source]:
+def _databases(table: dict[str, Any], folder: Path) -> dict[str, DatabaseConfig]:
     if not table:
         raise _bad("databases", "is empty", 'write [databases.clinic] and under it target = "clinic"')
-    sources = {}
+    databases = {}
     for name, fields in table.items():
         _check_name("databases", name)
         where = f"databases.{name}"
         if not isinstance(fields, dict):
-            raise _bad(where, "is no table", f'write [{where}] and under it target = "clinic"')
-        _refuse_unknown(f"{where}.", fields, {"target", "key", "passphrase_env", *CONNECTING})
+            raise _bad(where, "is not a table", f'write [{where}] and under it target = "clinic"')
+        _refuse_unknown(f"{where}.", fields, {"target", "key", "passphrase_env", *SERVICE_OPTIONS})
         target, key = _text(fields, "target", None, where), _text(fields, "key", "", where)
         variable = _text(fields, "passphrase_env", "", where) or None
         if variable is not None and not os.environ.get(variable):
             raise _bad(f"{where}.passphrase_env", f"names {variable}, which is not set", "set it and start again")
         place = target if "://" in target else str(folder / target)
-        sources[name] = Source(place, folder / key if key else None, variable, _connecting(fields, where))
-    return sources
+        options = _service_options(fields, where)
+        databases[name] = DatabaseConfig(place, folder / key if key else None, variable, options)
+    return databases
 
 
-def _connecting(fields: dict[str, Any], where: str) -> dict[str, str | bool]:
-    """What a database at a service may need: the measurement of the code to trust, or to do without."""
-    for name, kind in CONNECTING.items():
+def _service_options(fields: dict[str, Any], where: str) -> dict[str, str | bool]:
+    for name, kind in SERVICE_OPTIONS.items():
         if name in fields and not isinstance(fields[name], kind):
             raise _bad(f"{where}.{name}", "is not text" if kind is str else "is neither true nor false")
-    return {name: fields[name] for name in CONNECTING if name in fields}
+    return {name: fields[name] for name in SERVICE_OPTIONS if name in fields}
 
 
-def _default(fields: dict[str, Any], databases: Mapping[str, Source]) -> str:
+def _default(fields: dict[str, Any], databases: Mapping[str, DatabaseConfig]) -> str:
     if "default" not in fields and len(databases) == 1:
         return next(iter(databases))
     if fields.get("default") not in databases:
-        raise _bad("default", "names no database of this file", f"one of {', '.join(databases)}")
+        raise _bad("default", "names no database of this file", f"choose one of {', '.join(databases)}")
     return str(fields["default"])
 
 
 def _tls(fields: Any, folder: Path) -> Tls:
     if not isinstance(fields, dict):
-        raise _bad("tls", "is no table", "write [tls] and under it certificate and key")
+        raise _bad("tls", "is not a table", "write [tls] and under it certificate and key")
     _refuse_unknown("tls.", fields, {"certificate", "key"})
     parts = []
     for name, mark in (("certificate", b"CERTIFICATE-----"), ("key", b"PRIVATE KEY-----")):
@@ -190,7 +196,7 @@ def _tls(fields: Any, folder: Path) -> Tls:
 
 def _limits(fields: Any) -> Limits:
     if not isinstance(fields, dict):
-        raise _bad("limits", "is no table", "write [limits] and under it result_seconds = 120, for example")
+        raise _bad("limits", "is not a table", "write [limits] and under it result_seconds = 120, for example")
     _refuse_unknown("limits.", fields, set(Limits.__dataclass_fields__))
     for name, value in fields.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -204,7 +210,7 @@ def _limits(fields: Any) -> Limits:
 def _table(fields: dict[str, Any], name: str) -> dict[str, Any]:
     table = fields.get(name, {})
     if not isinstance(table, dict):
-        raise _bad(name, "is no table", f"write [{name}]")
+        raise _bad(name, "is not a table", f"write [{name}]")
     return table
 
 
@@ -220,14 +226,49 @@ def _text(fields: dict[str, Any], name: str, default: str | None, where: str = "
 
 def _check_name(where: str, name: str) -> None:
     if NAME.fullmatch(name) is None:
-        raise _bad(where, "has a name that is none", "a letter, then letters, digits, _ or -; 63 at most")
+        raise _bad(where, "has a name that is not allowed", "write a letter, then letters, digits, _ or -; 63 at most")
 
 
 def _refuse_unknown(where: str, fields: dict[str, Any], known: set[str]) -> None:
     for name in fields:
         if name not in known:
-            raise _bad(f"{where}{name}", "is no setting", f"there are {', '.join(sorted(known))}")
+            raise _bad(f"{where}{name}", "is not a setting", f"there are {', '.join(sorted(known))}")
 
 
 def _bad(name: str, trouble: str, hint: str | None = None) -> InvalidParameter:
     return InvalidParameter(f"the gateway's {name} {trouble}", hint=hint or "docs/gateway.md has an example")
+
+
+# --- tokens ----------------------------------------------------------------------------------------
+
+
+def new_token() -> str:
+    """Make a token for a client."""
+    return secrets.token_urlsafe(32)
+
+
+def hash_of(token: str) -> str:
+    """Return the form in which the configuration stores a token."""
+    return "sha256:" + sha256(token.encode(errors="surrogatepass")).hexdigest()
+
+
+def client_of(authorization: str, hashes: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return a client's name and token from its authorization header: a bearer token, or a name and password."""
+    scheme, _, rest = authorization.partition(" ")
+    if scheme.lower() == "bearer":
+        return _known(rest.strip(), hashes)
+    if scheme.lower() != "basic":
+        return None
+    try:
+        padded = rest.strip() + "=" * (-len(rest.strip()) % 4)  # ADBC leaves the padding out
+        name, _, password = base64.b64decode(padded, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        return None
+    found = _known(password, hashes)
+    return found if found is not None and found[0] == name else None
+
+
+def _known(token: str, hashes: Mapping[str, str]) -> tuple[str, str] | None:
+    shown = hash_of(token).encode()
+    matching = [name for name, known in hashes.items() if hmac.compare_digest(known.encode(), shown)]
+    return (matching[0], token) if matching else None

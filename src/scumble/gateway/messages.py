@@ -1,8 +1,8 @@
-"""Flight SQL's messages: bytes of a command, ticket or action come in, messages go out, and back again.
+"""Flight SQL's messages (commands, tickets and actions), to and from bytes.
 
-The types are those of Apache Arrow's FlightSql.proto and Flight.proto, as far as the gateway needs them; protobuf makes
-them of the tables below. Fields are numbered in order. A map is what it is on the wire, a list of entries, and the
-FlightInfo in a cancellation stays bytes, which pyarrow reads.
+The types are those of Apache Arrow's FlightSql.proto and Flight.proto that the gateway needs; protobuf makes them from
+the tables below. Fields are numbered in order. A map is a list of entries, as on the wire, and the FlightInfo in a
+cancellation stays bytes, which pyarrow reads.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ _KEYS = ("catalog? db_schema? table", TEXT, TEXT, TEXT)
 _STATEMENT = ("query transaction_id?", TEXT, BYTES)
 _HANDLE = ("prepared_statement_handle", BYTES)
 
-# For each message its fields, `?` after those whose absence means something and `*` after lists, and their types.
+# The fields of each message, with `?` if absence has a meaning and `*` for a list; then their types.
 _MESSAGES: dict[str, dict[str, tuple[Any, ...]]] = {
     SQL: {
         "CommandGetSqlInfo": ("info*", UINT32),
@@ -81,19 +81,19 @@ _MESSAGES: dict[str, dict[str, tuple[Any, ...]]] = {
 
 
 def new(name: str, package: str = SQL, **fields: Any) -> Any:
-    """A message."""
+    """Make a message from its fields."""
     return _CLASSES[f"{package}.{name}"](**fields)
 
 
 def packed(message: Message) -> bytes:
-    """The bytes of a message in an Any, as most of Flight SQL's are sent."""
+    """Return the bytes of a message wrapped in an Any, as most of Flight SQL's are sent."""
     wrapped = any_pb2.Any()
     wrapped.Pack(message)
     return bytes(wrapped.SerializeToString())
 
 
 def unpacked(data: bytes) -> tuple[str, Any]:
-    """The name of the message in an Any, and the message."""
+    """Return the name of the message in an Any, and the message."""
     wrapped = any_pb2.Any()
     try:
         wrapped.ParseFromString(data)
@@ -105,13 +105,13 @@ def unpacked(data: bytes) -> tuple[str, Any]:
         raise _unreadable()
     if name not in _MESSAGES[SQL]:
         raise UnsupportedQuery(
-            "the gateway does not know this command of Flight SQL", hint="docs/gateway.md says which it does"
+            "the gateway does not know this Flight SQL command", hint="docs/gateway.md lists those that it does"
         )
     return name, parsed(name, wrapped.value)
 
 
 def parsed(name: str, data: bytes, package: str = SQL) -> Any:
-    """A message of a known type from its bytes."""
+    """Read a message of a known type."""
     message = new(name, package)
     try:
         message.ParseFromString(data)
@@ -121,11 +121,11 @@ def parsed(name: str, data: bytes, package: str = SQL) -> Any:
 
 
 def _unreadable() -> InvalidParameter:
-    return InvalidParameter("this is no message of Flight SQL", hint="connect with a Flight SQL driver")
+    return InvalidParameter("this is not a Flight SQL message", hint="connect with a Flight SQL driver")
 
 
 def _classes() -> dict[str, Any]:
-    """The classes, from a pool of our own: another package may have made its own of the same names."""
+    """Make the classes in a pool of our own: another package may have classes of the same names."""
     pool, classes = descriptor_pool.DescriptorPool(), {}
     for package, messages in _MESSAGES.items():
         file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto3")

@@ -1,8 +1,8 @@
-"""The server: calls of Flight SQL come in; answers go out as streams of Arrow, for the client that asked.
+"""The Flight SQL server: it answers a client's calls with streams of Arrow.
 
-A query runs once, in GetFlightInfo: so that its errors come where the client expects them, its schema is the one that
-the rows have, and nothing runs again if a ticket is used again. The result waits, in limited room for a limited time,
-until DoGet takes it: a ticket is good for one. Metadata is worked out in DoGet, from the command in the ticket.
+A query runs once, in GetFlightInfo. So its errors come where clients expect them, its schema is that of the rows, and
+using a ticket again runs nothing again. The result waits on a shelf, within limits, until DoGet takes it: a ticket
+works once. Metadata is computed in DoGet, from the command in the ticket.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,14 +12,12 @@ import pyarrow as pa
 from pyarrow import flight
 
 from scumble.errors import InvalidParameter, ScumbleError, UnsupportedQuery
-from scumble.gateway.calls import Call, Door, Log, NoHandshake
+from scumble.gateway.calls import Authentication, Call, Log, NoHandshake, flight_error
 from scumble.gateway.config import Config
 from scumble.gateway.databases import SCHEMA, Databases
 from scumble.gateway.messages import FLIGHT, new, packed, parsed, unpacked
 from scumble.gateway.metadata import METADATA
-from scumble.gateway.refusals import flight_error
-from scumble.gateway.shelf import Shelf
-from scumble.gateway.statements import Prepared, answer, prepared
+from scumble.gateway.statements import PreparedStatement, Shelf, answer, prepared
 
 __all__ = ["Gateway"]
 
@@ -36,19 +34,19 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
     """Listens as soon as it is made; `shutdown` stops it."""
 
     def __init__(self, config: Config, databases: Databases, log: Log) -> None:
-        self.door = Door(config.tokens, log)
+        self.authentication = Authentication(config.tokens, log)
         scheme = "grpc" if config.tls is None else "grpc+tls"
         super().__init__(
             f"{scheme}://{config.host}:{config.port}",
             auth_handler=NoHandshake(),
             tls_certificates=None if config.tls is None else [(config.tls.certificate, config.tls.key)],
-            middleware={"call": self.door},
+            middleware={"call": self.authentication},
         )
         limits = config.limits
         self.location = f"{scheme}://{config.host}:{self.port}"
         self._databases = databases
         self.results: Shelf[pa.Table] = Shelf("result", limits.results, limits.result_bytes, limits.result_seconds)
-        self.statements: Shelf[Prepared] = Shelf(
+        self.statements: Shelf[PreparedStatement] = Shelf(
             "prepared statement", limits.statements, STATEMENT_BYTES, limits.statement_seconds
         )
         self._actions: dict[str, Callable[[Call, bytes], bytes | None]] = {
@@ -64,11 +62,11 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
     # --- the calls of Flight -----------------------------------------------------------------------
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
-        """Run a query, or take note of a question about metadata."""
+        """Run a query; for metadata, return a ticket with the command."""
         return _answered(context, lambda call: self._info(call, context, descriptor))
 
     def get_schema(self, context: Any, descriptor: Any) -> Any:
-        """The columns that a query would return; nothing is run."""
+        """Return the columns that a query would return, without running it."""
         return _answered(context, lambda call: flight.SchemaResult(self._schema(call, descriptor)))
 
     def do_get(self, context: Any, ticket: Any) -> Any:
@@ -76,23 +74,23 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
         return _answered(context, lambda call: flight.RecordBatchStream(_cut(self._table(call, ticket.ticket))))
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Bind parameters. Everything else that could be put would change data, and is refused."""
+        """Bind parameters; refuse anything else, since it would change data."""
         _answered(context, lambda call: self._bind(call, descriptor, reader, writer))
 
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
-        """Prepare, close, cancel."""
+        """Do one of the actions: prepare, close, cancel, session options."""
         return iter(_answered(context, lambda call: self._act(call, action.type, action.body.to_pybytes())))
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
-        """The actions that there are."""
+        """List the actions."""
         return _answered(context, lambda call: [(name, "as in Flight SQL") for name in self._actions])
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:
-        """None: tables are listed by Flight SQL's commands."""
+        """List nothing: Flight SQL has commands that list tables."""
         return iter(())
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Refused."""
+        """Refuse."""
         _answered(context, _refuse_exchange)
 
     # --- queries -----------------------------------------------------------------------------------
@@ -104,7 +102,7 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
             return _flight_info(METADATA[call.kind].schema(message), descriptor, command)
         table = self._answer(call, message)
         if context.is_cancelled():
-            raise InvalidParameter("the client has gone", hint="ask again")
+            raise InvalidParameter("the client cancelled the call", hint="ask again")
         handle = self.results.put(call.client, table, table.nbytes)
         ticket = packed(new("TicketStatementQuery", statement_handle=handle))
         return _flight_info(table.schema, descriptor, ticket, len(table), table.nbytes)
@@ -127,7 +125,7 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
             described = self._databases.describer.describe(statement.sql, tables, statement.bound[0])
         return pa.schema([]) if described.schema is None else described.schema
 
-    def _statement(self, call: Call, message: Any) -> Prepared:
+    def _statement(self, call: Call, message: Any) -> PreparedStatement:
         match call.kind:
             case "CommandStatementQuery":
                 _refuse_transaction(message)
@@ -142,7 +140,7 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
         if call.kind in METADATA:
             return METADATA[call.kind].table(message, self._databases)
         if call.kind != "TicketStatementQuery":
-            raise InvalidParameter("this is no ticket", hint="GetFlightInfo gives one")
+            raise InvalidParameter("this is not a ticket", hint="GetFlightInfo returns one")
         return self.results.take(call.client, message.statement_handle)
 
     # --- prepared statements -----------------------------------------------------------------------
@@ -179,8 +177,8 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
     def _act(self, call: Call, name: str, body: bytes) -> list[Any]:
         work = self._actions.get(name)
         if work is None:
-            hint = "there are no transactions, every statement stands for itself" if "Transaction" in name else None
-            raise UnsupportedQuery("the gateway does not do this", hint=hint or "docs/gateway.md says what it does")
+            hint = "there are no transactions: every statement commits" if "Transaction" in name else None
+            raise UnsupportedQuery("the gateway does not have this action", hint=hint or "docs/gateway.md lists them")
         call.kind = name
         result = work(call, body)
         return [] if result is None else [flight.Result(pa.py_buffer(result))]
@@ -194,11 +192,11 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
         return packed(new("ActionCancelQueryResult", result=self._cancelled(call, message.info)))
 
     def _cancelled(self, call: Call, info: bytes) -> int:
-        """Let go of results that were not fetched: nothing else can be cancelled, as queries run in GetFlightInfo."""
+        """Drop results that were not fetched. Nothing else can be cancelled, because queries run in GetFlightInfo."""
         try:
             tickets = [endpoint.ticket.ticket for endpoint in flight.FlightInfo.deserialize(info).endpoints]
         except (pa.ArrowException, flight.FlightError):
-            raise InvalidParameter("this is no FlightInfo", hint="send the one to be cancelled") from None
+            raise InvalidParameter("this is not a FlightInfo", hint="send the one to cancel") from None
         dropped = False
         for ticket in tickets:
             name, message = unpacked(ticket)
@@ -213,7 +211,7 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
         return _bytes(new("GetSessionOptionsResult", FLIGHT, session_options=options))
 
     def _set_options(self, call: Call, body: bytes) -> bytes:
-        """Refuse to change the database on the way: the calls of a session do not know of each other."""
+        """Refuse to change the database: the gateway keeps no state between the calls of a session."""
         current = self._current_options(call)
         errors = [
             {"key": option.key, "value": {"value": INVALID_VALUE if option.key in current else INVALID_NAME}}
@@ -227,19 +225,19 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
 
 
 def _answered(context: Any, work: Callable[[Call], T]) -> T:
-    """Do the work of a call, or raise what the client may know of an error."""
+    """Do the work of a call, or raise the error that its client may see."""
     call: Call = context.get_middleware("call")
     try:
         return work(call)
     except Exception as error:
         call.failure = type(error).__name__
         refusal = flight_error(error)
-    raise refusal  # here, where it does not carry the other one along
+    raise refusal  # outside the handler, so that the other error is not attached
 
 
 def _command(descriptor: Any) -> bytes:
     if descriptor.descriptor_type is not flight.DescriptorType.CMD:
-        raise InvalidParameter("there is no command", hint="connect with a Flight SQL driver")
+        raise InvalidParameter("the call has no command", hint="connect with a Flight SQL driver")
     command: bytes = descriptor.command
     return command
 
@@ -247,7 +245,7 @@ def _command(descriptor: Any) -> bytes:
 def _request(body: bytes, wanted: str) -> Any:
     name, message = unpacked(body)
     if name != wanted:
-        raise InvalidParameter("the request is not the action's", hint="connect with a Flight SQL driver")
+        raise InvalidParameter("the request does not belong to the action", hint="connect with a Flight SQL driver")
     return message
 
 
@@ -256,14 +254,14 @@ def _flight_info(schema: pa.Schema, descriptor: Any, ticket: bytes, rows: int = 
 
 
 def _cut(table: pa.Table) -> pa.Table:
-    """The table in batches that no driver finds too large."""
+    """Cut a table into batches that no driver finds too large."""
     rows = max(1, BATCH_BYTES * len(table) // max(1, table.nbytes))
     batches = [piece for batch in table.to_batches(max_chunksize=rows) for piece in _halved(batch)]
     return pa.Table.from_batches(batches, table.schema)
 
 
 def _halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Where a few rows hold most of the bytes, there are fewer to a batch."""
+    """Halve a batch until it is small enough: a few rows may hold most of the bytes."""
     if batch.nbytes <= 2 * BATCH_BYTES or len(batch) == 1:
         yield batch
         return
@@ -278,7 +276,7 @@ def _refuse_transaction(message: Any) -> None:
 
 
 def _refuse_exchange(call: Call) -> None:
-    raise UnsupportedQuery("the gateway exchanges nothing", hint="connect with a Flight SQL driver")
+    raise UnsupportedQuery("the gateway has no DoExchange", hint="connect with a Flight SQL driver")
 
 
 def _changes_data() -> ScumbleError:

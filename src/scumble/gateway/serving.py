@@ -1,4 +1,4 @@
-"""From start to stop: a configuration comes in; the gateway serves until told to stop, and lets calls end."""
+"""Run a gateway from start to stop: open its databases, listen, and let running calls finish at the end."""
 
 import signal
 import threading
@@ -21,7 +21,7 @@ DRAIN_SECONDS = 30
 
 @contextmanager
 def opened(config: Config, log: Log = to_stderr) -> Iterator[Gateway]:
-    """A gateway that listens; at the end, calls that are under way are let end."""
+    """Open a gateway that listens while the block runs; at the end let running calls finish."""
     databases = Databases(config.databases, config.default)
     try:
         gateway = _listening(config, databases, log)
@@ -31,7 +31,7 @@ def opened(config: Config, log: Log = to_stderr) -> Iterator[Gateway]:
         try:
             yield gateway
         finally:
-            gateway.door.closing = True
+            gateway.authentication.closing = True
             over.set()
             stopping = threading.Thread(target=gateway.shutdown, daemon=True)
             stopping.start()
@@ -44,7 +44,7 @@ def opened(config: Config, log: Log = to_stderr) -> Iterator[Gateway]:
 
 
 def check(config: Config) -> dict[str, list[str]]:
-    """Open every database, and listen nowhere; the names of their tables."""
+    """Open every database without listening; return the names of their tables."""
     databases = Databases(config.databases, config.default)
     try:
         return {name: [table.name for table in databases[name].tables] for name in databases.names}
@@ -71,7 +71,7 @@ def _listening(config: Config, databases: Databases, log: Log) -> Gateway:
     except (OSError, pa.ArrowException) as error:
         raise InvalidParameter(
             f"the gateway cannot listen at {config.host}:{config.port}",
-            hint="another process may have the port, or the certificate does not fit its key",
+            hint="another process may use the port, or the certificate does not match its key",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Where tables are loaded from: a path, an address or an object comes in, a `Source` of Arrow batches goes out.
+"""Where rows are loaded from: `open_source` turns a path, an address or an object into a `Source` of Arrow batches.
 
     sales.csv, sales.tsv                              with the columns' names in line 1
     sales.parquet, sales.arrow, sales.feather
@@ -6,28 +6,40 @@
     postgresql://USER@HOST/DATABASE                   with query= or table=
     Arrow tables, batches and readers; pandas and polars frames; DuckDB relations; anything with an Arrow stream
 
-Everything in a source is SECRET but the names and types of its columns; no error shows a value, a password or a line.
+Each kind has a file of its own and a line in one of the two tables below. Everything in a source is SECRET except the
+names and types of its columns: no error shows a value, a password or a line of a file.
 """
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from scumble.errors import FileError, InvalidParameter
-from scumble.owner.sources.batches import Source
 from scumble.owner.sources.csv_source import open_csv
 from scumble.owner.sources.duckdb_source import open_duckdb
 from scumble.owner.sources.files import open_ipc, open_parquet
 from scumble.owner.sources.frames import open_object
 from scumble.owner.sources.postgres import open_postgres
+from scumble.owner.sources.source import Reading, Source
 from scumble.types import Domain
 
-__all__ = ["BATCH_ROWS", "SUFFIXES", "Source", "open_source"]
+__all__ = ["BATCH_ROWS", "FILES", "Source", "open_column", "open_source"]
 
 BATCH_ROWS = 1 << 16
-SUFFIXES = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".duckdb")
-_ADDRESS = re.compile(r"(duckdb|postgres|postgresql)://(.*)", re.DOTALL)
+FILES: dict[str, Callable[[Path, Reading], Source]] = {
+    ".csv": open_csv,
+    ".tsv": open_csv,
+    ".parquet": open_parquet,
+    ".arrow": open_ipc,
+    ".feather": open_ipc,
+}
+DATABASES: dict[str, Callable[[str, Reading], Source]] = {
+    "duckdb": open_duckdb,
+    "postgres": open_postgres,
+    "postgresql": open_postgres,
+}
+_ADDRESS = re.compile(rf"({'|'.join(DATABASES)})://.*", re.DOTALL)
 
 
 def open_source(
@@ -39,34 +51,48 @@ def open_source(
     domains: Mapping[str, Domain] | None = None,
     batch_rows: int = BATCH_ROWS,
 ) -> Source:
-    """Open a source; nothing but its head is read yet.
+    """Open a source and read its schema, but no rows yet.
 
-    `query` or `table` says what to read from a database. `types` declares columns' types as `schema_of` takes them, and
-    `domains` names those of indexed columns: both tell a CSV file's cells apart, which are text without them.
+    `query` or `table` says what to read from a database. `types` declares types of columns as `schema_of` takes them,
+    and `domains` gives those of indexed columns: both say how to read the cells of a CSV file, which are text.
     """
     if batch_rows < 1:
         raise InvalidParameter("a batch needs at least one row", hint="some ten thousand are usual")
-    address = _ADDRESS.fullmatch(source) if isinstance(source, str) else None
-    if address is not None and address[1] == "duckdb":
-        return open_duckdb(Path(address[2]), _wanted(query, table), batch_rows)
+    address = _address(source)
     if address is not None:
-        return open_postgres(str(source), _wanted(query, table), types or {}, batch_rows)
-    if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        if path.suffix.lower() == ".duckdb":
-            return open_duckdb(path, _wanted(query, table), batch_rows)
-        _refuse_query(query, table)
-        return _open_file(path, types or {}, domains or {}, batch_rows)
-    _refuse_query(query, table)
-    return open_object(source, batch_rows)
-
-
-def _open_file(path: Path, types: Mapping[str, str], domains: Mapping[str, Domain], batch_rows: int) -> Source:
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
+        reading = Reading(batch_rows, _select(query, table), types or {}, domains or {})
+        return DATABASES[address.partition("://")[0]](address, reading)
+    if query is not None or table is not None:
         raise InvalidParameter(
-            f"{path} is of no kind that can be loaded",
-            hint=f"a file's name ends in one of {', '.join(SUFFIXES)}; databases are postgresql:// and duckdb://",
+            "only a database can be queried", hint="leave the query out, or name a duckdb:// or postgresql:// address"
+        )
+    reading = Reading(batch_rows, "", types or {}, domains or {})
+    if isinstance(source, str | os.PathLike):
+        return _open_file(Path(source), reading)
+    return open_object(source, reading)
+
+
+def open_column(path: Path, column: str) -> Source:
+    """Open a file to read one column of it. From a CSV file the column comes as text."""
+    return _open_file(path, Reading(BATCH_ROWS, column=column))
+
+
+def _address(source: object) -> str | None:
+    """Return the address of a database, or None if the source is something else."""
+    if isinstance(source, str) and _ADDRESS.fullmatch(source):
+        return source
+    if isinstance(source, str | os.PathLike) and Path(source).suffix.lower() == ".duckdb":
+        return f"duckdb://{os.fspath(source)}"
+    return None
+
+
+def _open_file(path: Path, reading: Reading) -> Source:
+    opener = FILES.get(path.suffix.lower())
+    if opener is None:
+        known = ", ".join([*FILES, ".duckdb"])
+        raise InvalidParameter(
+            f"{path} is not a kind of file that can be loaded",
+            hint=f"its name has to end in one of {known}; databases are postgresql:// and duckdb://",
         )
     try:
         with path.open("rb"):
@@ -74,25 +100,16 @@ def _open_file(path: Path, types: Mapping[str, str], domains: Mapping[str, Domai
     except OSError as error:
         reason = error.strerror
     else:
-        if suffix in (".csv", ".tsv"):
-            return open_csv(path, "," if suffix == ".csv" else "\t", types, domains, batch_rows)
-        return open_parquet(path, batch_rows) if suffix == ".parquet" else open_ipc(path, batch_rows)
+        return opener(path, reading)
     raise FileError(f"cannot read {path}: {reason}", hint="check the path and its permissions")
 
 
-def _wanted(query: str | None, table: str | None) -> str:
+def _select(query: str | None, table: str | None) -> str:
     if (query is None) == (table is None):
         raise InvalidParameter(
-            "a database is loaded from with either a query or a table", hint='query="SELECT * FROM sales", for example'
+            "loading from a database needs either a query or a table", hint='query="SELECT * FROM sales", for example'
         )
     if query is not None:
         return query.strip().rstrip(";")
     quoted = ".".join('"' + part.replace('"', '""') + '"' for part in str(table).split("."))
     return f"SELECT * FROM {quoted}"  # noqa: S608  the owner's own name, quoted
-
-
-def _refuse_query(query: str | None, table: str | None) -> None:
-    if query is not None or table is not None:
-        raise InvalidParameter(
-            "only a database can be asked a query", hint="leave it out, or name a duckdb:// or postgresql:// address"
-        )

@@ -1,8 +1,8 @@
-"""CSV files: a path comes in, typed batches go out; a broken line is refused with its number and nothing that it holds.
+"""CSV files. A broken line is refused by its number, without what is in it.
 
-SECRET rows. Types are those that are declared, or that an index's domain takes, or else what the first block of the
-file looks like; a later cell that is none of that is refused rather than guessed at. An empty cell is a null, "" an
-empty text. pyarrow's error texts quote cells, so none of them is passed on.
+SECRET rows. A column's type is the declared one, or the one that its index's domain needs, or else what the first block
+of the file looks like; a later cell of another type is refused. An empty cell is a null, "" is an empty text. Pyarrow's
+error texts quote cells, so none of them is passed on.
 """
 
 import csv
@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from scumble.errors import BadRows, FileError, NotFound, ScumbleError
-from scumble.owner.sources.batches import Source, sliced
+from scumble.errors import BadRows, FileError, InvalidParameter, NotFound, ScumbleError
+from scumble.owner.sources.source import Reading, Source, sliced
 from scumble.types import (
     CategoryDomain,
     DateDomain,
@@ -30,49 +30,7 @@ from scumble.types.arrow import arrow_type
 from scumble.types.column import MAX_DECIMAL_DIGITS
 from scumble.types.declared import parse_type, split_nullability
 
-__all__ = ["UNCLOSED", "CountedQuotes", "LentFile", "open_csv"]
-
-
-UNCLOSED = 'a quote within a cell is written twice, and the cell in quotes: "5"" disk"'
-"""What to do about a quote that is never closed."""
-
-
-class CountedQuotes:
-    """A binary file for reading."""
-
-    def __init__(self, path: Path) -> None:
-        self._file, self._count = path.open("rb"), 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def read(self, size: int = -1) -> bytes:
-        """Read, and count."""
-        block = self._file.read(size)
-        self._count += block.count(b'"')
-        return block
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed."""
-        return self._file.closed
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    @property
-    def unclosed(self) -> bool:
-        """Whether a quote is left over."""
-        return self._count % 2 == 1
-
+__all__ = ["LentFile", "key_type", "open_csv"]
 
 T = TypeVar("T")
 
@@ -80,53 +38,71 @@ _BLOCK_BYTES = 1 << 22
 _CELL = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?")
 _PARSE = re.compile(r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 10, 0.0005
-_DECLARE = "correct it, or declare the column's type: it was told from the first rows"
+_DECLARE = "correct it, or declare the column's type: it was guessed from the first rows"
+_UNCLOSED = 'a quote within a cell is written twice, and the cell in quotes: "5"" disk"'
 
 
-def open_csv(
-    path: Path, delimiter: str, types: Mapping[str, str], domains: Mapping[str, Domain], batch_rows: int
-) -> Source:
-    """Open a file that names its columns in line 1."""
+def open_csv(path: Path, reading: Reading) -> Source:
+    """Open a file that names its columns in line 1; the suffix .tsv means that tabs separate the cells."""
     import pyarrow as pa
 
-    file = _CsvFile(path, delimiter)
+    file = _CsvFile(path, "\t" if path.suffix.lower() == ".tsv" else ",", reading.column)
     names, has_rows = file.head()
-    told = _told_types(names, types, domains)
+    if reading.column is None:
+        known = _known_types(names, reading.types, reading.domains)
+    else:
+        _check_column(path, reading.column, names)
+        names, known = [reading.column], {reading.column: pa.string()}
     if not has_rows:
-        schema = pa.schema([pa.field(name, told.get(name, pa.null())) for name in names])
+        schema = pa.schema([pa.field(name, known.get(name, pa.null())) for name in names])
         return Source(schema, 0, iter(()))
-    schema = file.schema(told)
-    return Source(schema, None, sliced(file.batches(schema), batch_rows))
+    schema = file.schema(known)
+    return Source(schema, None, sliced(file.batches(schema), reading.batch_rows))
 
 
-class LentFile(CountedQuotes):
-    """A file that is lent to pyarrow, and closed when pyarrow has let go of it and of all that it read.
+class LentFile:
+    """A file for pyarrow to read. It counts quotes, and closes only once pyarrow has dropped it and all that it read.
 
-    It does so in threads of its own some time after the last row, and needs the interpreter for it: a process whose
-    interpreter was being shut down meanwhile would hang or die.
+    Pyarrow drops them in threads of its own some time after the last row, and needs the interpreter to do so: a process
+    whose interpreter is shutting down at that moment would hang or crash.
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path)
+        self._file, self._quotes = path.open("rb"), 0
         self._lent: list[weakref.ref[Any]] = []
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         end = time.monotonic() + _PATIENCE_SECONDS
         while self.still_lent() and time.monotonic() < end:
             time.sleep(_PAUSE_SECONDS)
-        self.close()
+        self._file.close()
 
     def lend(self) -> "_Lent":
-        """The file, for a reader that nobody keeps beyond the `with`."""
+        """Return the file for a reader that must not be kept beyond the `with` block."""
         return self._remembered(_Lent(self))
 
     def block(self, size: int) -> "_Block":
-        """Read."""
-        return self._remembered(_Block(self.read(size)))
+        """Read up to `size` bytes."""
+        block = self._file.read(size)
+        self._quotes += block.count(b'"')
+        return self._remembered(_Block(block))
 
     def still_lent(self) -> list[weakref.ref[Any]]:
-        """What somebody still holds."""
+        """Return references to what pyarrow still holds."""
         return [lent for lent in self._lent if lent() is not None]
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file was closed."""
+        return self._file.closed
+
+    @property
+    def unclosed(self) -> bool:
+        """Whether what was read has an odd number of quotes: one of them is never closed."""
+        return self._quotes % 2 == 1
 
     def _remembered(self, lent: T) -> T:
         self._lent = [*self.still_lent(), weakref.ref(lent)]
@@ -134,11 +110,11 @@ class LentFile(CountedQuotes):
 
 
 class _Block(bytearray):
-    """Bytes that can be referred to weakly."""
+    """Bytes that can have weak references."""
 
 
 class _Lent:
-    """What pyarrow asks of a file."""
+    """The methods that pyarrow needs of a file."""
 
     closed = False
 
@@ -152,12 +128,12 @@ class _Lent:
         return True
 
     def close(self) -> None:
-        """Leave that to the lender."""
+        """Do nothing: `LentFile` closes the file."""
 
 
 class _CsvFile:
-    def __init__(self, path: Path, delimiter: str) -> None:
-        self._path, self._delimiter = path, delimiter
+    def __init__(self, path: Path, delimiter: str, column: str | None) -> None:
+        self._path, self._delimiter, self._column = path, delimiter, column
         self._names: list[str] = []
 
     def head(self) -> tuple[list[str], bool]:
@@ -172,12 +148,12 @@ class _CsvFile:
             pass
         raise FileError(f"{self._path} is empty", hint="its first line has to hold the columns' names")
 
-    def schema(self, told: Mapping[str, Any]) -> Any:
-        """Return the schema: told types, and for the other columns what the first block looks like."""
+    def schema(self, known: Mapping[str, Any]) -> Any:
+        """Return the schema: known types, and for the other columns what the first block looks like."""
         import pyarrow as pa
 
         try:
-            found = self._reader(self._path, told).schema
+            found = self._reader(self._path, known).schema
             found.names  # noqa: B018  decodes them
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             refusal = self._explained(error)
@@ -186,14 +162,14 @@ class _CsvFile:
         raise refusal
 
     def batches(self, schema: Any) -> Iterator[Any]:
-        """Read the file with every type settled."""
+        """Read the rows; every column has its type now."""
         import pyarrow as pa
 
         try:
-            with LentFile(self._path) as quotes:
-                yield from self._reader(quotes.lend(), dict(zip(schema.names, schema.types, strict=True)))
-                if quotes.unclosed:
-                    raise BadRows(f"a quote in {self._path} is never closed", hint=UNCLOSED)
+            with LentFile(self._path) as file:
+                yield from self._reader(file.lend(), dict(zip(schema.names, schema.types, strict=True)))
+                if file.unclosed:
+                    raise BadRows(f"a quote in {self._path} is never closed", hint=_UNCLOSED)
         except (pa.ArrowException, OSError) as error:
             refusal = self._explained(error)
         else:
@@ -208,6 +184,7 @@ class _CsvFile:
             arrow_csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES),
             arrow_csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
             arrow_csv.ConvertOptions(
+                include_columns=None if self._column is None else [self._column],
                 column_types=dict(types),
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
@@ -216,7 +193,7 @@ class _CsvFile:
         )
 
     def _explained(self, error: Exception) -> ScumbleError:
-        """Turn pyarrow's error into ours, without the cell that it quotes."""
+        """Turn pyarrow's error into one that does not quote the cell."""
         text = str(error)
         if found := _PARSE.match(text):
             return BadRows(
@@ -229,10 +206,12 @@ class _CsvFile:
             return BadRows(f"{self._path}{self._line(found[2])}{name}: the cell is {_not_a(text)}", hint=_DECLARE)
         if "straddling" in text:
             return BadRows(f"{self._path}: a row is longer than 4 MiB", hint="look for a quote that is never closed")
-        return FileError(f"{self._path} cannot be read as csv", hint="it has to be UTF-8, with names in line 1")
+        return FileError(
+            f"{self._path} cannot be read as csv", hint="it has to be UTF-8, with the columns' names in line 1"
+        )
 
     def _line(self, record: str | None) -> str:
-        """Say where a record begins: pyarrow counts records, and neither blank lines nor breaks within cells."""
+        """Say on which line a record begins: pyarrow counts records, not blank lines or line breaks within cells."""
         if record is None:
             return ""
         try:
@@ -254,23 +233,29 @@ class _CsvFile:
                 before = reader.line_num
 
 
-def _told_types(names: list[str], types: Mapping[str, str], domains: Mapping[str, Domain]) -> dict[str, Any]:
-    """Return the Arrow types of the columns that something is said about."""
+def _known_types(names: list[str], types: Mapping[str, str], domains: Mapping[str, Domain]) -> dict[str, Any]:
+    """Return the Arrow types of the columns that are declared or indexed."""
     by_lower = {name.lower(): name for name in names}
-    told: dict[str, Any] = {}
+    known: dict[str, Any] = {}
     for name, domain in domains.items():
-        if name.lower() in by_lower and (text := _type_text(domain)):
-            told[by_lower[name.lower()]] = arrow_type(parse_type(text))
+        if name.lower() in by_lower and (type_ := key_type(domain)) is not None:
+            known[by_lower[name.lower()]] = type_
     for name, declared in types.items():
         if name.lower() not in by_lower:
             raise NotFound(f"there is no column {name!r}", hint=f"the first line names {', '.join(names)[:200]}")
         if text := split_nullability(declared)[0]:
-            told[by_lower[name.lower()]] = arrow_type(parse_type(text))
-    return told
+            known[by_lower[name.lower()]] = arrow_type(parse_type(text))
+    return known
+
+
+def key_type(domain: Domain) -> Any:
+    """Return the Arrow type that holds the keys of a domain exactly; None if there is none."""
+    text = _type_text(domain)
+    return arrow_type(parse_type(text)) if text else None
 
 
 def _type_text(domain: Domain) -> str:  # noqa: PLR0911  (one for each domain)
-    """Return the type of an indexed column's cells; nothing if the domain does not tell."""
+    """Return the declaration of a column that holds the domain's keys; empty if the domain does not say."""
     match domain:
         case CategoryDomain() | StringDomain():
             return "text"
@@ -294,8 +279,21 @@ def _type_text(domain: Domain) -> str:  # noqa: PLR0911  (one for each domain)
     return ""
 
 
+def _check_column(path: Path, column: str, names: list[str]) -> None:
+    """Refuse a column that is not there. Do not list the names: without a header they would be data."""
+    if names.count(column) == 1:
+        return
+    if column in names:
+        raise InvalidParameter(f"{path} has more than one column {column!r}", hint="rename one of them")
+    close = [name for name in names if name.strip().casefold() == column.strip().casefold()]
+    raise InvalidParameter(
+        f"{path} has no column {column!r}",
+        hint=f"did you mean {close[0]!r}?" if close else "its first line has to hold the columns' names",
+    )
+
+
 def _settled(type_: Any) -> Any:
-    """Return what a type that the first block looks like is read as: times with decimals may follow, and bad UTF-8."""
+    """Widen a guessed type: later times may have decimals, and text that is not UTF-8 is refused as text."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(type_):
@@ -306,10 +304,10 @@ def _settled(type_: Any) -> Any:
 
 
 def _not_a(text: str) -> str:
-    """Say what a cell is not; only the type's name is taken from pyarrow's text."""
+    """Say what is wrong with a cell, taking only the type's name from pyarrow's text."""
     if "UTF8" in text:
         return "not valid UTF-8"
     found = re.search(r"conversion error to ([a-z]+[0-9]*)", text)
     if found is None:
         return "no value of the column's type, or has too many digits"
-    return "there, where none was in the first rows" if found[1] == "null" else f"no {found[1]}"
+    return "not empty, as those of the first rows are" if found[1] == "null" else f"no {found[1]}"

@@ -1,6 +1,6 @@
-"""A query against a DuckDB file: its path and the query come in, batches go out.
+"""Rows of a query against a DuckDB file, which is opened read-only.
 
-SECRET rows. DuckDB's errors about the query itself are passed on; those about values are not, since they quote them.
+SECRET rows. DuckDB's errors about the query are passed on; those about values are not, because they quote the values.
 """
 
 from collections.abc import Iterator
@@ -8,31 +8,32 @@ from pathlib import Path
 from typing import Any
 
 from scumble.errors import BadQuery, BadRows, FileError, ScumbleError
-from scumble.owner.sources.batches import Source, sliced
+from scumble.owner.sources.source import Reading, Source, sliced
 
 __all__ = ["open_duckdb"]
 
 _ABOUT_THE_QUERY = ("ParserException", "BinderException", "CatalogException", "SyntaxException")
 
 
-def open_duckdb(path: Path, query: str, batch_rows: int) -> Source:
-    """Open a database read-only and ask it a query."""
+def open_duckdb(address: str, reading: Reading) -> Source:
+    """Open the file at duckdb://PATH and run a query."""
     import duckdb
 
+    path = Path(address.removeprefix("duckdb://"))
     if not path.is_file():
         raise FileError(f"there is no file {path}", hint="the path follows duckdb://, absolute if it starts with /")
     connection = None
     try:
         connection = duckdb.connect(str(path), read_only=True)
-        relation = connection.sql(query)
-        reader = None if relation is None else relation.to_arrow_reader(batch_rows)
+        relation = connection.sql(reading.query)
+        reader = None if relation is None else relation.to_arrow_reader(reading.batch_rows)
     except duckdb.Error as error:
         refusal = _explained(path, error, opened=connection is not None)
     else:
         if reader is None:
             connection.close()
-            raise BadQuery("the query gives no rows to load", hint="write a SELECT")
-        batches = sliced(_checked(reader, path, duckdb), batch_rows)
+            raise BadQuery("the query returns no rows to load", hint="write a SELECT")
+        batches = sliced(_checked(reader, path, duckdb), reading.batch_rows)
         return Source(reader.schema, None, batches, connection.close)
     if connection is not None:
         connection.close()
@@ -48,12 +49,16 @@ def _checked(reader: Any, path: Path, duckdb: Any) -> Iterator[Any]:
         pass
     else:
         return
-    raise BadRows(f"the query against {path} broke off with an error", hint="run it in DuckDB to see which")
+    raise _failed(path)
 
 
 def _explained(path: Path, error: Exception, *, opened: bool) -> ScumbleError:
     if not opened:
-        return FileError(f"{path} cannot be opened as a DuckDB database", hint="close whatever is writing to it")
+        return FileError(f"{path} cannot be opened as a DuckDB database", hint="another program may be writing to it")
     if type(error).__name__ in _ABOUT_THE_QUERY:
         return BadQuery(f"DuckDB refuses the query: {error}", hint="correct it, and try it in DuckDB")
-    return BadRows(f"the query against {path} broke off with an error", hint="run it in DuckDB to see which")
+    return _failed(path)
+
+
+def _failed(path: Path) -> BadRows:
+    return BadRows(f"the query against {path} failed half-way", hint="run it in DuckDB to see why")

@@ -1,18 +1,19 @@
-"""Tables in memory: Arrow, pandas, polars, DuckDB relations and Arrow streams come in, batches go out. SECRET rows."""
+"""Tables in memory: Arrow, pandas and polars frames, DuckDB relations, and any Arrow stream. SECRET rows."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from scumble.errors import BadRows, InvalidParameter
-from scumble.owner.sources.batches import Source, sliced
+from scumble.owner.sources.source import Reading, Source, sliced
 
 __all__ = ["open_object"]
 
 
-def open_object(source: Any, batch_rows: int) -> Source:  # noqa: PLR0911  (one for each kind)
+def open_object(source: Any, reading: Reading) -> Source:  # noqa: PLR0911  (one for each kind)
     """Open an object that holds a table or streams one."""
     import pyarrow as pa
 
+    batch_rows = reading.batch_rows
     if isinstance(source, pa.Table):
         return Source(source.schema, len(source), sliced(iter(source.to_batches(batch_rows)), batch_rows))
     if isinstance(source, pa.RecordBatch):
@@ -44,7 +45,7 @@ def _reader(reader: Any, batch_rows: int) -> Source:
 
 
 def _streamed(reader: Any) -> Iterator[Any]:
-    """Read a stream; whatever its producer says of a failure may quote a value."""
+    """Read a stream. Drop the text of its producer's errors, which may quote a value."""
     import pyarrow as pa
 
     try:
@@ -53,7 +54,7 @@ def _streamed(reader: Any) -> Iterator[Any]:
         pass
     else:
         return
-    raise BadRows("the stream of rows broke off with an error", hint="read it by itself to see which")
+    raise BadRows("the stream of rows failed half-way", hint="read it without Scumble to see why")
 
 
 def _batches(tables: Iterator[Any]) -> Iterator[Any]:
@@ -62,7 +63,7 @@ def _batches(tables: Iterator[Any]) -> Iterator[Any]:
 
 
 def _pandas(frame: Any, batch_rows: int) -> Source:
-    """Read a frame without its index; a column of objects has to hold objects of one type."""
+    """Read a frame without its index. The objects in a column must all have one type."""
     import pyarrow as pa
 
     frame = frame.set_axis([str(name) for name in frame.columns], axis="columns")

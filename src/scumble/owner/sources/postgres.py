@@ -1,7 +1,7 @@
-"""A query against PostgreSQL: an address and the query come in, batches go out, through a cursor on the server.
+"""Rows of a query against PostgreSQL, read through a cursor on the server in a read-only transaction.
 
-SECRET rows, and the address may hold a password: neither is in any error. PostgreSQL's errors about the query itself
-are passed on; those about values are not, since they quote them.
+SECRET rows, and the address may hold a password: neither is in any error. PostgreSQL's errors about the query are
+passed on; those about values are not, because they quote the values.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from scumble.errors import BadQuery, BadRows, FileError, InvalidParameter, ScumbleError
-from scumble.owner.sources.batches import Source, needs
+from scumble.owner.sources.source import Reading, Source, needs
 from scumble.types.arrow import arrow_type
 from scumble.types.column import Kind
 from scumble.types.declared import parse_type, split_nullability
@@ -31,8 +31,8 @@ _TYPES = {
 _MOST_DIGITS = 76  # of Arrow's widest decimal
 
 
-def open_postgres(address: str, query: str, types: Mapping[str, str], batch_rows: int) -> Source:
-    """Connect, in a read-only transaction, and declare a cursor for the query."""
+def open_postgres(address: str, reading: Reading) -> Source:
+    """Connect, and declare a cursor for the query."""
     psycopg = needs("psycopg", "postgres", "PostgreSQL")
     try:
         connection = psycopg.connect(address, options="-c timezone=UTC", connect_timeout=10)
@@ -43,20 +43,21 @@ def open_postgres(address: str, query: str, types: Mapping[str, str], batch_rows
     connection.read_only = True
     cursor = connection.cursor("scumble_load", binary=True)
     try:
-        cursor.execute(query)
-        schema = _schema(cursor.description, {name.lower(): text for name, text in types.items()})
+        cursor.execute(reading.query)
+        schema = _schema(cursor.description, {name.lower(): text for name, text in reading.types.items()})
     except psycopg.Error as error:
         refusal: ScumbleError = _explained(error)
     except ScumbleError as error:
         refusal = error
     else:
-        return Source(schema, None, _batches(cursor, schema, batch_rows, psycopg), lambda: _close(connection, cursor))
+        batches = _batches(cursor, schema, reading.batch_rows, psycopg)
+        return Source(schema, None, batches, lambda: _close(connection, cursor))
     _close(connection, cursor)
     raise refusal
 
 
 def _close(connection: Any, cursor: Any) -> None:
-    with suppress(Exception):  # a connection that broke has nothing left to close
+    with suppress(Exception):  # a broken connection has nothing left to close
         cursor.close()
     connection.close()
 
@@ -87,7 +88,7 @@ def _arrow_type(column: Any, declared: str | None) -> Any:
         return arrow_type(parse_type(text))
     if column.precision is None or column.precision > _MOST_DIGITS:
         raise InvalidParameter(
-            f"column {column.name!r} is numeric of no certain precision",
+            f"column {column.name!r} is numeric without a precision",
             hint="declare its type, or cast it in the query: ::numeric(12,2)",
         )
     wide = pa.decimal128 if column.precision <= 38 else pa.decimal256
@@ -123,6 +124,8 @@ def _array(cells: tuple[Any, ...], field: Any, done: int) -> Any:
     raise BadRows(
         f"column {field.name!r}, row {done + row + 1}: the value is no {field.type}",
         hint="declare another type for the column, or cast it in the query",
+        row=done + row + 1,
+        column=field.name,
     )
 
 
@@ -138,7 +141,7 @@ def _fits(cell: object, type_: Any) -> bool:
 
 def _explained(error: Any) -> ScumbleError:
     state = getattr(error, "sqlstate", None) or ""
-    if state.startswith("42"):  # syntax, names and rights: nothing of the data
+    if state.startswith("42"):  # syntax, names and permissions, not data
         return BadQuery(f"PostgreSQL refuses the query: {error}", hint="correct it, and try it in psql")
     shown = f" (SQLSTATE {state})" if state else ""
-    return BadRows(f"the query against PostgreSQL broke off with an error{shown}", hint="run it in psql to see which")
+    return BadRows(f"the query against PostgreSQL failed half-way{shown}", hint="run it in psql to see why")
