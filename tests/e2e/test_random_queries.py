@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from e2e_answers import Plain, difference
@@ -41,7 +42,7 @@ def database(folder: Path, tables: Sequence[RandomTable]) -> Iterator[Database]:
     """A new database with these tables, each batch loaded with its own capacity."""
     with scumble.create(folder / "db", limit=1000, delta_limit="0.01") as db:
         for table in tables:
-            options = {"indexes": table.indexes, "types": table.types, "page_rows": table.page_rows}
+            options: dict[str, Any] = {"indexes": table.indexes, "types": table.types, "page_rows": table.page_rows}
             for batch, capacity in zip(table.batches, table.capacity, strict=True):
                 db.load(table.name, batch, capacity=capacity, **options)
         yield db
