@@ -278,5 +278,5 @@ def test_how_many_runs_a_service_says_it_has_deleted(body: bytes, runs: int) -> 
         def ask(self, *_: object) -> Reply:
             return Reply({}, body)
 
-    service = RemoteService(Address.parse("scumble://host/clinic"), Answering(), lambda *_: None)  # type: ignore[arg-type, return-value]
+    service = RemoteService(Address.parse("scumble://host/clinic"), Answering(), lambda *_: None)  # type: ignore[arg-type]
     assert service.drop_unreferenced() == runs
