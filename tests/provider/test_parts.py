@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scumble.errors import AttestationRefused, Busy, FileError, InvalidParameter, NotFound, Tampered, Unavailable
 from scumble.owner.remote.address import Address, is_address
 from scumble.owner.remote.pins import Pin, Pins
+from scumble.owner.remote.service import RemoteService, Reply
 from scumble.provider.hosting import Hosting, add_tenant
 from scumble.provider.leases import Leases
 from scumble.provider.limits import RateLimit
@@ -267,3 +268,15 @@ def test_what_are_no_pins_is_refused(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises((FileError, AttestationRefused)):
         Pins(path).get(Address.parse("scumble://a/b"))
+
+
+@pytest.mark.parametrize(
+    ("body", "runs"), [(b'{"runs": 3}', 3), (b"", 0), (b'{"runs": true}', 0), (b"[]", 0), (b"[" * 100_000, 0)]
+)
+def test_how_many_runs_a_service_says_it_has_deleted(body: bytes, runs: int) -> None:
+    class Answering:
+        def ask(self, *_: object) -> Reply:
+            return Reply({}, body)
+
+    service = RemoteService(Address.parse("scumble://host/clinic"), Answering(), lambda *_: None)  # type: ignore[arg-type]
+    assert service.drop_unreferenced() == runs

@@ -129,10 +129,11 @@ class Database:
     ) -> "LoadReport":
         """Load rows into a table, which is created if there is none of that name.
 
-        The source is a file (CSV, Parquet), a data frame, Arrow, or a connection with `query=`. Each index, such as
-        "amount decimal:0:100000:0.01 epsilon=0.5", costs epsilon, and so does the capacity unless it is given; the
-        ledger is charged before anything is sent. The fields of `LoadOptions` may be given by name. A load that is
-        refused costs nothing, and one whose session is lost is done once or not at all.
+        The source is a file (CSV, Parquet, Arrow), a data frame or anything else with an Arrow stream, or a DuckDB or
+        PostgreSQL database with `query=`. Each index, like "amount decimal:0:100000:0.01 epsilon=0.5", costs epsilon,
+        and so does the capacity unless it is given; the ledger is charged before anything is sent. The fields of
+        `LoadOptions` may be given by name. A load that is refused costs nothing, and one whose session is lost is done
+        once or not at all.
         """
         from scumble.owner.loading import LoadOptions, can_reopen, load
 

@@ -57,7 +57,12 @@ Confirm = Callable[[], None]
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """PUBLIC: how to load. Without a capacity one is drawn, at a cost of `capacity_epsilon`."""
+    """PUBLIC: how to load.
+
+    `capacity` is how many rows the batch has room for; without it one is drawn, a little above the number of rows, at a
+    cost of `capacity_epsilon`. `types` declares columns, as in {"name": "text(20)"}, and `query` says what to read from
+    a source that is a database. `page_rows` is how many rows a page has, and `memory_bytes` what the enclave sorts in.
+    """
 
     capacity: int | None = None
     capacity_epsilon: Exact | None = None
@@ -79,7 +84,7 @@ class LoadOptions:
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What a load has done: for the owner, who may know the number of rows."""
+    """SECRET: what a load has done. It has the true number of rows, so it is for the key's holder alone."""
 
     table: str
     rows: int
@@ -112,14 +117,15 @@ def load(
     there = next((run for run in table.runs if run.batch == batch), None)
     if there is not None:
         return _report(table, sum(map(len, rows)), there.capacity, orders, spends), None
+    sender = _Sender(session, table.schema, orders, progress, rows.rows)
     with _paid(ledger, spends) as budgets:
-        capacity_cost = budgets[-1] if options.capacity is None else None
+        capacity_budget = budgets[-1] if options.capacity is None else None
         session.ask(
             BeginLoad(
                 batch=batch,
-                capacity_cost=(capacity_cost.epsilon, capacity_cost.delta)
-                if capacity_cost
-                else (Fraction(0), Fraction(0)),
+                capacity_cost=(Fraction(0), Fraction(0))
+                if capacity_budget is None
+                else (capacity_budget.epsilon, capacity_budget.delta),
                 table=table.name,
                 table_id=table.id,
                 schema=table.schema,
@@ -128,25 +134,21 @@ def load(
                 memory_bytes=options.memory_bytes,
             )
         )
-        try:
-            sender = _Sender(session, table.schema, orders, progress, rows.rows)
-            sender.send_all(rows, options.capacity)
-            sent, capacity = sender.rows, _fix_capacity(sender.rows, capacity_cost, options)
-            sender.fill(capacity)
-            session.ask(Reserve(capacity))
-        except BaseException:
-            with suppress(ScumbleError):
-                session.ask(Abandon())
-            raise
+        sent, capacity = _send(sender, rows, capacity_budget, options)
         for budget in budgets[: len(orders)]:
             budget.draw()
         progress("building", sent, sent)
-        opened: Opened | None = None
-        try:
-            opened = session.ask(Build(sent, batch))
-        except (Unavailable, Tampered):  # the answer was lost, or altered on its way
-            confirm()
+        opened = _build(session, sent, batch, confirm)
     return _report(table, sent, capacity, orders, spends), opened
+
+
+def _build(session: Session, sent: int, batch: str, confirm: Confirm) -> Opened | None:
+    """Have the runs and indexes built; the new version, or None if they are there although the answer was lost."""
+    try:
+        return session.ask(Build(sent, batch))
+    except (Unavailable, Tampered):  # the answer was lost, or altered on its way
+        confirm()
+        return None
 
 
 def _report(
@@ -215,13 +217,27 @@ def _indexes_of(table: Table, indexes: Sequence[IndexSpec]) -> list[IndexSpec]:
 # --- rows ------------------------------------------------------------------------------------------
 
 
+def _send(sender: "_Sender", rows: Any, capacity_budget: Budget | None, options: LoadOptions) -> tuple[int, int]:
+    """Send the rows, then dummies up to the public capacity; how many rows there were, and the capacity."""
+    try:
+        sender.send_all(rows, options.capacity)
+        sent, capacity = sender.rows, _fix_capacity(sender.rows, capacity_budget, options)
+        sender.fill(capacity)
+        sender.session.ask(Reserve(capacity))
+    except BaseException:
+        with suppress(ScumbleError):
+            sender.session.ask(Abandon())
+        raise
+    return sent, capacity
+
+
 class _Sender:
     """Sends rows in batches whose sizes depend only on how many rows there are in the end, dummies included."""
 
     def __init__(
         self, session: Session, schema: Schema, orders: Sequence[IndexOrder], progress: Progress, expected: int | None
     ) -> None:
-        self._session, self._progress, self._expected = session, progress, expected
+        self.session, self._progress, self._expected = session, progress, expected
         self._layout = layout = RowLayout(schema, tuple(order.domain.size for order in orders))
         self._keys = [(schema.place(order.attribute), order.domain) for order in orders]
         self._batch = np.empty((max(1, SENT_BYTES // (8 * layout.words)), layout.words), np.int64)
@@ -255,7 +271,7 @@ class _Sender:
 
     def _flush(self) -> None:
         if self._filled:
-            self._session.send_rows(self._batch[: self._filled])
+            self.session.send_rows(self._batch[: self._filled])
             self._filled = 0
 
 
