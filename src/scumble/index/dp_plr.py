@@ -8,7 +8,7 @@ from fractions import Fraction
 from math import ceil
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,11 @@ from scumble.index.histogram import MAX_ROWS, Histogram
 from scumble.index.model import IndexModel, MechanismName, SlackName
 from scumble.index.segments import Segments, fit_segments, fit_within
 from scumble.index.slack import curve_bound, lossless_delta, published_bound, release_bound
-from scumble.index.summary import IndexSummary, summarize
 from scumble.index.tree import curve_tree, release_adaptive_curve, release_curve
 from scumble.privacy.amounts import Exact, exact, show
+
+if TYPE_CHECKING:
+    from scumble.index.summary import IndexSummary
 
 __all__ = ["DPPLRIndex"]
 
@@ -163,8 +165,10 @@ class DPPLRIndex(Index):
         """The length of the index file."""
         return len(encode(self.model))
 
-    def summary(self) -> IndexSummary:
+    def summary(self) -> "IndexSummary":
         """Segments, bytes, slack, epsilon, beta, expected overhead: before anything is queried."""
+        from scumble.index.summary import summarize  # no enclave needs it, and what an enclave imports is measured
+
         return summarize(self.model)
 
     # --- file and picture --------------------------------------------------------------------------

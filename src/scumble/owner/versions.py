@@ -167,7 +167,7 @@ class Versions:
 
     @contextmanager
     def writing(self) -> Iterator[ExitStack]:
-        """Be the one who writes, on top of the newest version; whoever closes what it gives lets go before the end."""
+        """Hold the database for writing, on top of the newest version; closing what this gives releases it early."""
         self.refresh()
         self.open_newest()  # before a writer clears leftovers: to the provider a rollback looks like a crash
         with ExitStack() as held:
