@@ -153,7 +153,9 @@ class Load:
         self._writers: list[RunWriter] = []
 
     def append(self, rows: memoryview) -> None:
-        """Take a batch of rows, laid out as wire/requests.py says."""
+        """Take some rows, laid out as wire/requests.py says."""
+        if len(rows) % (8 * self._layout.words):
+            raise InvalidParameter("a row is cut short", hint="send whole rows")
         self._rows.append(np.frombuffer(rows, np.int64).reshape(-1, self._layout.words))
 
     def reserve(self, keys: DataKeys, capacity: int) -> None:

@@ -1,4 +1,4 @@
-"""Pages: columns of words come in, sealed pages and their tags go out to the provider; and back again.
+"""Pages: how columns of words are sealed for the provider, page by page, and opened again.
 
 Plaintext pages are SECRET. A page holds the values of some rows of one column, narrowed to the width of its type, then,
 if the column is nullable, a byte for each row that is 1 where there is a value. Its nonce is (column, page), its
@@ -52,7 +52,7 @@ class DataKeys:
 
 
 class Scratch:
-    """SECRET: a cipher for what a load keeps at the provider for its own time, under a key that dies with it."""
+    """SECRET: a cipher for what a load keeps at the provider until it ends, under a key that dies with it."""
 
     def __init__(self) -> None:
         self._cipher = AESGCM(AESGCM.generate_key(256))

@@ -185,6 +185,8 @@ class EnclaveSession:
     def _executed(self, body: memoryview) -> bytes:
         """The answer to an execution. An error on the way, which may depend on a row, is as long as the answer."""
         execution = unpack_execution(body)
+        if not 0 <= execution.plan < len(self._plans):
+            raise InvalidParameter("there is no plan of this number", hint="prepare it again")
         try:
             return executed(self._execute(execution))
         except Exception as error:

@@ -1,4 +1,4 @@
-"""What enclave processes of one provider tell each other: the databases that their owners have unlocked.
+"""How enclave processes of one provider hand each other the databases that their owners have unlocked.
 
 An enclave that takes the place of a dead one knows no keys. Another one hands it what it holds, once each has proved to
 the other to be the same code on the same kind of machine:
@@ -8,8 +8,8 @@ the other to be the same code on the same kind of machine:
     giver           share       verifies the taker; the vault, sealed under a key that only these two can derive
     taker           adopt       verifies the giver, and opens it
 
-The front carries the messages; it can open none and, which matters as much, make none: whoever could would choose the
-key under which an analyst's database is read and written. SECRET.
+The front carries the messages; it can open none and, which matters as much, make none: else it would choose the key
+under which an analyst's database is read and written. SECRET.
 """
 
 import os
@@ -47,7 +47,7 @@ class Sharing:
         self._turn = threading.Lock()
 
     def evidence(self, nonce: bytes) -> bytes:
-        """The public key, and evidence that this code has made it, for whoever has chosen the nonce."""
+        """The public key, and evidence for this nonce that this code has made it."""
         evidence = self._producer.evidence(attestation.report_data(self._public_key, nonce))
         return self._public_key + evidence.to_bytes()
 
@@ -61,7 +61,7 @@ class Sharing:
         return nonce
 
     def share(self, asked: bytes) -> bytes:
-        """All that is unlocked, for an enclave that shows evidence for one of our nonces; Tampered for anybody else.
+        """All that is unlocked, for an enclave that shows evidence for one of our nonces; Tampered for any other.
 
         `asked` is our nonce, the taker's, and what its `evidence` gave.
         """
@@ -72,7 +72,7 @@ class Sharing:
         )
 
     def adopt(self, given: bytes) -> None:
-        """Take over what an enclave has shared that shows evidence for one of our nonces; Tampered from anybody else.
+        """Take over what an enclave has shared that shows evidence for one of our nonces; Tampered from any other.
 
         `given` is our nonce, the giver's, the length of what its `evidence` gave and that, and what its `share` gave.
         """
@@ -102,6 +102,6 @@ class Sharing:
         """Seals one vault, from the giver to the taker: the secret of their two keys, and the nonces of both."""
         try:
             secret = self._private_key.exchange(X25519PublicKey.from_public_bytes(peer))
-        except ValueError:  # no key that anybody can have
+        except ValueError:  # not a public key
             raise Tampered from None
         return AESGCM(HKDF(SHA256(), 32, givers + takers, _PURPOSE + both).derive(secret))

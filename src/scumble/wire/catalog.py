@@ -1,8 +1,8 @@
 """The catalog: the tables of one version of a database, and the runs that hold their rows. PUBLIC, all of it.
 
-It is the open part of a manifest: what the provider may know. A table's rows came in batches; for every batch there is
-one run for each indexed attribute, a copy of the batch's rows sorted by that attribute; or, if no attribute is indexed,
-one run in the order of loading.
+It is the open part of a manifest: what the provider may know. A table's rows were loaded in batches; for every batch
+there is one run for each indexed attribute, a copy of the batch's rows sorted by that attribute; or, if no attribute is
+indexed, one run in the order of loading.
 """
 
 import base64

@@ -134,7 +134,7 @@ def seal_greeting(public_key: bytes, greeting: Greeting, signing_key: Ed25519Pri
     try:
         receiver = X25519PublicKey.from_public_bytes(public_key)
         return _SUITE.encrypt(json.dumps(fields).encode().ljust(GREETING_BYTES), receiver, _GREETING)
-    except ValueError:  # no key that anybody can have
+    except ValueError:  # not a public key
         raise Tampered from None
 
 

@@ -1,7 +1,6 @@
 """Grants: what an owner lets somebody else do, table by table. They lie in the sealed part of the manifest.
 
-A name, a public key and rights come in, and go out as JSON and back, checked. The owner and the enclave see all of
-them; an analyst sees its own; the provider sees none.
+The owner and the enclave see all of them; an analyst sees its own; the provider sees none.
 """
 
 import re

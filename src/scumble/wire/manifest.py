@@ -1,6 +1,6 @@
-"""The manifest's envelope: a public catalog and a sealed rest come in, one file goes out, and back.
+"""The manifest's envelope: one file for a version's public catalog and its sealed secrets.
 
-Whoever holds the file may read the public part; whether it is the one that was stored, only the sealed rest can
+Anyone who holds the file may read the public part; whether it is the one that was stored, only the sealed rest can
 tell, to the enclave alone. Neither part is looked into here.
 """
 

@@ -365,15 +365,18 @@ def pack_execution(plan: int, scans: Sequence[Scan], bounds: NDArray[np.int64]) 
 
 def unpack_execution(data: memoryview) -> Execution:
     """The inverse; `data` comes without the first byte."""
-    words = data.cast("q")  # of which only the public ones become Python integers: making one branches on its value
-    plan, count = words[0], words[1]
-    at, scans = 2, []
-    for _ in range(count):
-        run, predicate, ranges = words[at], words[at + 1], words[at + 2]
-        end = at + 3 + 2 * ranges
-        if ranges < 0 or end > len(words):
-            raise InvalidParameter("the execution is cut short", hint="send all of it")
-        pages = words[at + 3 : end].tolist()
-        scans.append(Scan(run, predicate, tuple(zip(pages[::2], pages[1::2], strict=True))))
-        at = end
+    try:
+        words = data.cast("q")  # of which only the public ones become Python integers: making one branches on its value
+        plan, count = words[0], words[1]
+        at, scans = 2, []
+        for _ in range(count):
+            run, predicate, ranges = words[at], words[at + 1], words[at + 2]
+            end = at + 3 + 2 * ranges
+            if ranges < 0 or end > len(words):
+                raise IndexError
+            pages = words[at + 3 : end].tolist()
+            scans.append(Scan(run, predicate, tuple(zip(pages[::2], pages[1::2], strict=True))))
+            at = end
+    except (IndexError, TypeError):
+        raise InvalidParameter("the execution is cut short", hint="send all of it") from None
     return Execution(plan, scans, np.frombuffer(data, np.int64, offset=8 * at))

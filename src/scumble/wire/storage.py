@@ -1,7 +1,7 @@
-"""The interfaces between the three: what the enclave asks of the provider, the provider of it, the owner of both.
+"""The interfaces between owner, provider and enclave: what each may ask of the others.
 
-Whatever comes back from the provider is untrusted until a key has vouched for it. None of them takes or gives a secret
-in the clear.
+Nothing secret passes through any of them in the clear, and what comes from the provider is untrusted until a key has
+vouched for it.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class Storage(Protocol):
         """Make `manifest` the head, atomically; Busy if `version` is not the one after the head's."""
 
     def write_scratch(self, name: str, sealed: bytes | memoryview) -> None:
-        """Keep something for the time of a load."""
+        """Keep a sealed piece of a load until the load ends."""
 
     def read_scratch(self, name: str) -> bytes:
         """Give it back."""
@@ -69,10 +69,10 @@ class Enclave(Protocol):
 
 
 class Service(Enclave, Protocol):
-    """The provider as the owner sees it: the way to the enclave, and the right to write, which one at a time has."""
+    """The provider as the owner sees it: the way to the enclave, and the lock that one writer at a time holds."""
 
     def writer(self, busy_seconds: float = 5) -> AbstractContextManager[None]:
-        """Hold the database for writing; Busy if another does not let go of it in time."""
+        """Hold the database for writing; Busy if another client holds it for longer than that."""
 
     @property
     def stamp_lags(self) -> bool:
@@ -85,4 +85,4 @@ class Service(Enclave, Protocol):
         """Delete the runs that no table has any more, and say how many they were."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything that it holds."""

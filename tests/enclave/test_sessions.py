@@ -299,11 +299,24 @@ def test_an_error_that_nobody_foresaw_tells_its_type_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    "request_bytes", [b"", b"J", b"Jx", b"J{}", b'J{"task":"none"}', b'J{"task":"open"}', b"X", b"R", b"Q"]
+    "request_bytes",
+    [
+        b"",
+        b"J",
+        b"Jx",
+        b"J{}",
+        b'J{"task":"none"}',
+        b'J{"task":"open"}',
+        b"X",
+        b"X" + bytes(9),
+        b"X" + bytes(16),
+        b"R",
+        b"Q",
+    ],
 )
 def test_requests_that_make_no_sense(session: Session, request_bytes: bytes) -> None:
     """From the owner itself, who has the key; still no way to bring the enclave down."""
-    with pytest.raises(ScumbleError):
+    with pytest.raises(InvalidParameter):
         session._exchange(request_bytes)
     assert _open(session) == 1
 

@@ -1,0 +1,176 @@
+"""Requests, jobs and calls: the wire stays as it was, and a wrong field is refused by its name."""
+
+import json
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from scumble.wire.predicate import ALWAYS
+
+from scumble.enclave.sessions import _HANDLERS
+from scumble.errors import InvalidParameter
+from scumble.types import Column, Schema, parse_domain
+from scumble.types.declared import parse_type
+from scumble.wire.grants import Grant
+from scumble.wire.jobs import Call, CreateRun, FinishRun, Greet, Job, MayWrite, ReadPages, Relay, Share, unpack_answer
+from scumble.wire.messages import from_fields, from_list, to_list
+from scumble.wire.plan import Aggregate, Aggregates, Plan
+from scumble.wire.requests import (
+    Abandon,
+    AddGrant,
+    BeginLoad,
+    Build,
+    CheckChain,
+    CheckPages,
+    Create,
+    DropTable,
+    ForgetPlans,
+    IndexOrder,
+    ListGrants,
+    Open,
+    Prepare,
+    Request,
+    Reseal,
+    Reserve,
+    RevokeGrant,
+    pack_request,
+    request_kind,
+)
+
+ORDER = IndexOrder("k", parse_domain("int:0:9"), Fraction(1, 3), Fraction(0), Fraction(1, 10), 1, None, "measured")
+ZERO = Fraction(0), Fraction(0)
+SCHEMA = Schema((Column("k", parse_type("integer"), nullable=True),))
+LOAD = BeginLoad("ba" * 16, ZERO, "t", "ab" * 16, SCHEMA, (ORDER,), 16, 1 << 20)
+REQUESTS: list[Request[Any]] = [
+    Create(),
+    Open((7, "00" * 32), bytes(32), restored=True),
+    Open(None),
+    CheckChain(),
+    CheckPages("ab" * 16, 0, 1, 2),
+    DropTable("t"),
+    Reseal(bytes(32), bytes(32), bytes(64)),
+    AddGrant(Grant("0" * 16, "ada", bytes(32), {"t": frozenset(["read"])}), rehearsed=True),
+    RevokeGrant("ada"),
+    ListGrants(),
+    Prepare(Plan("t", (ALWAYS,), Aggregates((Aggregate("count", None),)))),
+    ForgetPlans(),
+    LOAD,
+    Reserve(16),
+    Build(3, "ba" * 16),
+    Abandon(),
+]
+
+
+def _read(packed: bytes) -> Request[Any]:
+    kind, fields = request_kind(memoryview(packed)[1:])
+    assert kind is not None
+    return from_fields(kind, fields)
+
+
+@pytest.mark.parametrize("asked", REQUESTS, ids=lambda asked: asked.task)
+def test_a_request_is_read_as_it_was_written(asked: Request[Any]) -> None:
+    assert _read(pack_request(asked)) == asked
+
+
+def test_every_request_has_a_handler_and_a_test() -> None:
+    assert set(Request.kinds.values()) == set(_HANDLERS) == set(map(type, REQUESTS))
+
+
+def test_the_wire_is_that_of_release_0_1() -> None:
+    packed = pack_request(LOAD)
+    assert len(packed) % 256 == 0
+    assert json.loads(packed[1:]) == {
+        "task": "load",
+        "batch": "ba" * 16,
+        "capacity_cost": ["0", "0"],
+        "table": "t",
+        "table_id": "ab" * 16,
+        "schema": LOAD.schema.to_json(),
+        "orders": [
+            {
+                "attribute": "k",
+                "domain": "int:0:9",
+                "epsilon": "1/3",
+                "delta": "0",
+                "beta": "1/10",
+                "rows_per_user": 1,
+                "max_bytes": None,
+                "slack": "measured",
+            }
+        ],
+        "page_rows": 16,
+        "memory_bytes": 1 << 20,
+    }
+    assert _read(b'J{"task": "open", "anchor": null}') == Open(None)  # as a client writes it that expects no owner
+    assert to_list(ReadPages("ab", 1, 2, 3, 4)) == ["read", "ab", 1, 2, 3, 4]
+    assert to_list(CreateRun("ab", ((1, 16),))) == ["create_run", "ab", [[1, 16]]]
+    assert to_list(Relay(5)) == ["request", 5]
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"real_rows": 3}, "batch"),
+        ({"real_rows": 3, "batch": "b", "more": 1}, "more"),
+        ({"real_rows": "3", "batch": "b"}, "real_rows"),
+        ({"real_rows": True, "batch": "b"}, "real_rows"),
+        ({"real_rows": 3, "batch": None}, "batch"),
+        ({"real_rows": 3, "batch": {"deep": [4711]}}, "batch"),
+    ],
+)
+def test_a_wrong_field_is_refused_by_its_name_and_never_with_its_value(fields: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidParameter, match=f"Build.*'{named}'") as refused:
+        from_fields(Build, fields)
+    assert "4711" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("task", "change", "named"),
+    [
+        ("load", {"orders": [{"attribute": "k"}]}, "IndexOrder.*'domain'"),
+        ("load", {"orders": [5]}, "IndexOrder"),
+        ("load", {"capacity_cost": ["0"]}, "'capacity_cost'"),
+        ("load", {"capacity_cost": ["1/0", "0"]}, "'capacity_cost'"),
+        ("load", {"capacity_cost": [0.5, "0"]}, "'capacity_cost'"),
+        ("load", {"schema": 5}, "'schema'"),
+        ("open", {"anchor": [1]}, "'anchor'"),
+        ("open", {"anchor": ["1", "00"]}, "'anchor'"),
+        ("open", {"owner": "no hex"}, "'owner'"),
+        ("prepare", {"plan": {}}, "'plan'"),
+        ("grant", {"grant": {}}, "'grant'"),
+        ("reseal", {"owner": 7}, "'owner'"),
+    ],
+)
+def test_what_is_within_a_field_is_checked_too(task: str, change: dict[str, Any], named: str) -> None:
+    asked = next(each for each in REQUESTS if each.task == task)
+    fields = json.loads(pack_request(asked)[1:]) | change
+    with pytest.raises(InvalidParameter, match=named):
+        _read(b"J" + json.dumps(fields).encode())
+
+
+@pytest.mark.parametrize("body", [b"", b"x", b"[]", b"5", b"{}", b'{"task": []}', b"[" * 100_000, b"\xff"])
+def test_what_is_no_request_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidParameter):
+        request_kind(memoryview(body))
+
+
+@pytest.mark.parametrize(
+    "call", [ReadPages("ab", 1, 2, 3, 4), CreateRun("ab", ((1, 16), (2, 32))), FinishRun("a", (3,))]
+)
+def test_a_call_is_read_as_it_was_written(call: Call) -> None:
+    assert from_list(Call.kinds, json.loads(json.dumps(to_list(call)))) == call
+
+
+@pytest.mark.parametrize("header", [[], ["none"], [5], ["request"], ["request", "5"], ["request", 5, 6], [["request"]]])
+def test_what_is_no_job_is_refused(header: list[Any]) -> None:
+    with pytest.raises(InvalidParameter):
+        from_list(Job.kinds, header)
+
+
+def test_an_answer_states_what_its_job_asks_for() -> None:
+    assert unpack_answer(Greet(), [5, 2]) == (5, 2)
+    assert unpack_answer(MayWrite(1), [True, 2]) == (True, 2)
+    assert unpack_answer(Share(), [2]) == (None, 2)
+    for job, header in ((Greet(), [2]), (Greet(), [True, 2]), (MayWrite(1), [1, 2]), (Share(), [1, 2]), (Share(), [])):
+        with pytest.raises(Exception, match="protocol"):
+            unpack_answer(job, header)  # type: ignore[misc]
