@@ -81,7 +81,7 @@ def received(pipe: Path, stop: threading.Event) -> bytes | None:
 
 
 def send(pipe: Path, data: bytes, stop: threading.Event) -> None:
-    """Give `data` to whoever reads the pipe."""
+    """Give `data` to the reader of the pipe."""
     while not stop.is_set():
         with suppress(OSError):
             descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)

@@ -1,6 +1,6 @@
 """The index file as docs/format.md describes it: read by a second reader that shares no code with the first.
 
-tests/vectors/index-v1.index was written once and is kept: whoever changes the format must change the version.
+tests/vectors/index-v1.index was written once and is kept: a change of the format must change the version.
 """
 
 import hashlib

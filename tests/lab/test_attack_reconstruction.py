@@ -36,7 +36,7 @@ def test_the_exact_index_is_rebuilt_from_random_ranges_of_dense_data() -> None:
 
 
 def test_the_exact_index_of_sparse_data_gives_way_to_more_queries() -> None:
-    """Where keys are missing, no place tells its rank by itself: it takes more queries, and is total in the end."""
+    """Where keys are missing, no single place gives its rank away: it takes more queries, and is total in the end."""
     few, more, many = (quality(rebuilt(exact_target(SPARSE), queries), SPARSE) for queries in (1_000, 10_000, 100_000))
     assert few.mean_error_rows > 3 * more.mean_error_rows > 0
     assert many == (0, 0, 1)

@@ -84,8 +84,8 @@ def test_gaussian_releases_are_told_apart() -> None:
             whole, gradients = (cast(float, observation[name]) for name in (LIKELIHOOD, GRADIENTS))
             assert abs(whole - gradients) <= 4 * ERROR_SHARE + 1e-9
     with Tap().installed() as tap:
-        told = tap.compare(lambda counts: BinaryTree(1, Fraction(1)).release(Histogram(counts)), tables, 0)
-        assert told.gaussian == 0 != told.ratio
+        found = tap.compare(lambda counts: BinaryTree(1, Fraction(1)).release(Histogram(counts)), tables, 0)
+        assert found.gaussian == 0 != found.ratio
 
 
 def test_a_build_may_be_repeated_in_part() -> None:

@@ -95,7 +95,7 @@ def conclude(
     if not hmac.compare_digest(stated, report_data):
         raise AttestationRefused(
             "the evidence was made for another key or another nonce",
-            hint="somebody between you and the enclave may be replaying old evidence: connect again",
+            hint="someone between you and the enclave may be replaying old evidence: connect again",
         )
     if policy.measurements is not None:
         same = [hmac.compare_digest(measurement, bytes.fromhex(accepted)) for accepted in policy.measurements]

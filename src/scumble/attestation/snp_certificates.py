@@ -3,7 +3,7 @@
     ARK (pinned) -> ASK  -> VCEK, the key of one chip at one firmware level
                  -> ASVK -> VLEK, a key that AMD leases to a cloud
 
-A certificate's place in the chain is told by its names, and proven by the signatures up to the pinned root.
+A certificate's names say where in the chain it belongs; the signatures up to the pinned root prove it.
 """
 
 import struct

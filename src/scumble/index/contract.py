@@ -1,8 +1,7 @@
-"""The contract of every index, private or not: keys, a domain and a budget come in, position ranges go out.
+"""The contract of every index, private or not: fit it to keys for a budget, then look up position ranges.
 
-The keys are secret, the fitted index is public. What is the same for all of them stands here: the refusals, which cost
-nothing; the draw of the budget, before any noise; lookups; and what an outcome is worth against the truth, for those
-who own it.
+The keys are secret, the fitted index is public. What all of them share is here: refusals, which cost nothing; drawing
+the budget before any noise; lookups; and, for the owner of the data, how lookups compare with the truth.
 """
 
 from abc import ABC, abstractmethod

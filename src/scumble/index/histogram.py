@@ -1,4 +1,4 @@
-"""The histogram of a key column: ranks come in, a count for every rank of the domain goes out.
+"""The histogram of a key column: how many rows each rank of the domain holds.
 
 A histogram is secret. Only code that may see the rows (the owner's, or the enclave's) may hold one; it prints nothing
 of itself, and nothing downstream branches on it.

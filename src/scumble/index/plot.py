@@ -1,4 +1,4 @@
-"""The picture of an index: a fitted index comes in, a figure goes out.
+"""The picture of a fitted index. No enclave imports this module: it is outside of the measured core.
 
 The segments, the band that a lookup reads and the noisy curve are public, and so is a picture of them. The true curve
 is secret: it is drawn only if its counts are passed as `unsafe_true_counts`, which is meant for made-up data.

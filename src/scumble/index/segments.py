@@ -1,6 +1,6 @@
 """Segments: the fewest straight pieces that follow a monotone curve within `max_error`.
 
-A MonotoneCurve, public, comes in; Segments, public, go out; they answer "how many rows lie at or before this rank?".
+Both are public. Segments answer "how many rows lie at or before this rank?".
 The fit is optimal (O'Rourke's method, C kernel): no other segments within the tolerance are fewer. Measuring the
 segments against a Histogram gives a secret, which only `index/slack.py` may turn into something public.
 """

@@ -1,4 +1,7 @@
-"""What an index is and what it costs, in numbers that are known before anything is queried. All of it is public."""
+"""What an index is and what it costs, in public numbers that are known before anything is queried.
+
+No enclave imports this module: it is outside of the measured core, like `plot.py` and `price.py`.
+"""
 
 from dataclasses import asdict, dataclass
 

@@ -1,4 +1,4 @@
-"""What training costs: a number of noisy steps and a target come in, how much noise each step needs goes out.
+"""What training costs: how much noise each of a number of steps needs for a target epsilon and delta.
 
 All of it is public: steps, noise multipliers, epsilon and delta. The sums are those of `dp_accounting`'s Rényi
 accountant, an extra that is imported on use. The discrete Gaussian has the Rényi divergences of the continuous one or

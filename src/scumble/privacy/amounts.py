@@ -1,8 +1,8 @@
 """Exact numbers: how a budget is read, kept and shown without ever passing through floating point.
 
-What comes in is what a caller wrote (an int, a Fraction, a Decimal, a string, or a float, which means its
-shortest decimal). What goes out is the `Fraction` it stands for, and text for people or for the ledger. These
-are parameters and costs, chosen by the owner and public.
+A caller may write an int, a Fraction, a Decimal, a string, or a float, which means its shortest decimal; it becomes the
+`Fraction` it stands for, and text for people or for the ledger. These are parameters and costs, chosen by the owner and
+public.
 """
 
 import math

@@ -1,8 +1,8 @@
 """A budget: the right to make one release, for so much epsilon and delta. No mechanism draws noise without one.
 
-Amounts, exact and public, come in; a mechanism asks what it may cost for one row, and calls `draw` before its first
-noise. `Ledger.spend` gives budgets that an owner's ledger has recorded; the enclave, which learns an index that its
-owner has already paid for, and an audit have ones that no ledger knows, from `unsafe_budget`.
+A mechanism asks it what it may cost for one row, and calls `draw` before its first noise. `Ledger.spend` gives budgets
+that an owner's ledger has recorded. An enclave, whose owner has already paid, and the lab, which releases nothing, use
+`unsafe_budget`, which no ledger knows. Amounts are exact and public.
 """
 
 from fractions import Fraction
@@ -83,5 +83,5 @@ def check_open(label: str, state: State) -> None:
 
 
 def unsafe_budget(epsilon: Exact, *, delta: Exact = 0, label: str = "unrecorded", rows_per_user: int = 1) -> Budget:
-    """Return a budget that no ledger has recorded. Whoever calls this has paid already, or releases nothing."""
+    """Return a budget that no ledger has recorded: for callers that have paid already, or release nothing."""
     return Budget(exact(epsilon, "epsilon"), exact(delta, "delta"), label, rows_per_user)

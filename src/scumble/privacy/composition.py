@@ -1,8 +1,8 @@
 """How the costs of releases add up: sequentially, in parallel over disjoint rows, and over one user's rows.
 
-What comes in is what each release was charged, as exact fractions, with the set of rows it was computed from.
-What goes out is the total cost, what a limit leaves, and the share of a delta that one row may cost. All of
-it is public; the rules are proved in `docs/privacy.md` section 2 (composition).
+From what each release was charged, as exact fractions, and the set of rows it was computed from: the total cost, what a
+limit leaves, and the share of a delta that one row may cost. All of it is public; docs/privacy.md section 2 has the
+proofs.
 """
 
 from collections.abc import Iterable

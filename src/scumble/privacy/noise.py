@@ -1,4 +1,4 @@
-"""Discrete Laplace noise: a rational scale comes in, exact integer samples go out.
+"""Discrete Laplace and Gaussian noise: exact integer samples for a rational scale or variance.
 
 Samples are secret until they have been added to a secret and the sum is released; nobody may see a sample alone.
 This is the only module that draws noise: from AES-256-CTR keyed by the operating system, without floating point,

@@ -1,6 +1,6 @@
-"""Attacks: what a provider sees comes in, what it can make of that goes out, on made-up data only.
+"""Attacks: what a provider can make of what it sees, tried on made-up data only.
 
-Each attack sees the public catalog, the indexes and the transcript, and what it is told to know besides: the queries'
+Each attack sees the public catalog, the indexes and the transcript, and some background knowledge: the queries'
 distribution, or every other row. Each is also tried on something that leaks, where it has to win: an attack that cannot
 win proves nothing. `scumble attack` runs them; docs/threat-model.md says what they show that is not hidden.
 

@@ -1,6 +1,6 @@
-"""The averaging attack: what the same query reads, asked again and again, comes in; a mean of it goes out.
+"""The averaging attack: ask the same query again and again, and average what it reads.
 
-Noise that were drawn anew for every query would average out. Ours is drawn once, when the index is built: the same
+Noise that was drawn anew for every query would average out. Ours is drawn once, when the index is built: the same
 query reads the same rows for ever, and its millionth observation is its first.
 """
 

@@ -1,4 +1,4 @@
-"""Pictures of attacks: reports come in, one figure goes out, a panel or more for each.
+"""Pictures of attacks: one figure of several reports, with a panel or more for each.
 
 The data is made up, so the truth may be drawn beside what was reconstructed.
 """

@@ -1,6 +1,7 @@
 """Enclaves with a weakness planted on purpose. THEY LEAK OR LIE: they show that an attack bites where it can.
 
-Each is a `TrustedEnclave` whose sessions do one thing wrong. Nothing but the attacks, on made-up data, may use them.
+Each is a `TrustedEnclave` whose sessions do one thing wrong. Nothing but the attacks, on made-up data, may use them;
+`scumble attack` ships them because an attack that is never seen to win proves nothing.
 """
 
 import numpy as np

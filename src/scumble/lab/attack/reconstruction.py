@@ -1,4 +1,4 @@
-"""Reconstruction: the position ranges that queries read come in, the attacker's idea of the key column goes out.
+"""Reconstruction: rebuild the key column from the position ranges that queries read.
 
 The attacker does not know what was asked, only that every range was asked once (dense), or that ranges come evenly
 distributed, as in Kellaris et al. 2016 and Lacharite et al. 2018. It is stronger than theirs, which see how many rows

@@ -1,4 +1,4 @@
-"""What came of an attack: findings go in, text and JSON come out. All of it is about made-up data, and public."""
+"""What came of an attack, as text and as JSON. All of it is about made-up data, and public."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

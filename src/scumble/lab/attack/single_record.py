@@ -1,4 +1,4 @@
-"""The single-record game: an index comes in, the attacker's guess whether one row is in the table goes out.
+"""The single-record game: guess from an index whether one row is in the table.
 
 The attacker knows every other row and the key of the one in question, and sees the whole index; a transcript is a
 function of the index, so seeing queries too would add nothing. No test can have an advantage (right "yes" less wrong

@@ -1,4 +1,4 @@
-"""Storage attacks: a database's folder comes in, pages and versions are swapped, put back or cut; outcomes go out.
+"""Storage attacks: swap, put back or cut the pages and versions in a database's folder, and see what queries answer.
 
 The attacker has the folder, as a provider does, and all earlier copies of it, but no key. It wins if any query gives a
 wrong answer, or an old one. A refusal, or a right answer because nothing that was spoiled was needed, is no win; and

@@ -1,4 +1,4 @@
-"""The volume attack: the sizes of requests and answers come in, the attacker's guess how many rows matched goes out.
+"""The volume attack: guess how many rows matched a query from the sizes of its requests and answers.
 
 A query's rows go back padded to the public range that was read. The attacker knows the range and, for half of the
 queries, the true count; from these it learns how sizes tell counts, and guesses the counts of the other half.
@@ -49,7 +49,7 @@ def watch_queries(
 
 
 def guess_counts(seen: list[Seen], true: IntArray) -> Guesses:
-    """For each range by itself: fit counts to sizes on every other query, and guess the rest.
+    """For each range separately: fit counts to sizes on every other query, and guess the rest.
 
     The guess is a straight line in the two sizes: counts that cost bytes lie on one, whatever the row's width.
     """

@@ -1,4 +1,4 @@
-"""Auditing epsilon: mechanisms come in, lower bounds on what they really lose go out; tables are made up and public.
+"""Audits of epsilon: lower bounds on what mechanisms really lose, on tables that are made up and public.
 
 audit, Finding      run a mechanism many times on two neighbouring tables, and bound its epsilon from below
 chosen, NAMES       the mechanisms that are built in: trees, slack, capacity, every private index, the whole database

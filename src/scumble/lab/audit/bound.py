@@ -1,4 +1,4 @@
-"""A lower bound on epsilon: scores of many runs on two neighbouring tables come in, what epsilon is at least goes out.
+"""A lower bound on epsilon, from the scores of many runs on two neighbouring tables.
 
 Scores are public as far as the mechanism's outputs are. (epsilon, delta)-DP says P1 <= e^epsilon P0 + delta for every
 event; so an event that is frequent with one table and rare with the other proves that epsilon is at least
@@ -93,7 +93,7 @@ def separation_above(often: int, rarely: int, runs: int, doubt: float) -> float:
 
 
 def bound_of_scores(without: Sequence[float], with_row: Sequence[float], delta: float, doubt: float) -> Bound:
-    """The bound from any scores by which the tables may be told apart.
+    """The bound from any scores that may distinguish the tables.
 
     The threshold, and which table's scores are the larger ones, are settled on the first runs.
     """

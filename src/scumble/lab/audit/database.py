@@ -1,4 +1,4 @@
-"""The whole database as a mechanism: neighbouring tables come in, what the provider saw of loads and queries goes out.
+"""The whole database as a mechanism: its output is what the provider sees of loads and queries.
 
 The tables are made up. Each run loads one of them into a new database, asks the same queries, and drops the table and
 the database. What is observed is the transcript, event by event, without times and random names; and how likely the

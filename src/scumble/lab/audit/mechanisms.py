@@ -1,4 +1,4 @@
-"""The built-in subjects: an epsilon comes in, every mechanism that spends it goes out, with tables that show the most.
+"""The built-in subjects: every mechanism that spends epsilon, each with the tables that show the most of it.
 
 All tables here are made up. They are as small as each mechanism allows, since the fewer nodes a row counts in, the
 likelier are outputs that tell the two tables apart as well as epsilon allows; the row is where it counts in most nodes.

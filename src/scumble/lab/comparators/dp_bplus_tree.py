@@ -1,4 +1,4 @@
-"""DP B+ tree (Sahin et al., as the paper models it): counts come in, a tree of noisy counts and padded leaves go out.
+"""DP B+ tree (Sahin et al., as the paper models it): a tree of noisy counts over leaves that are padded with dummies.
 
 The counts are secret; the noisy ones are public, and so is the layout of the rows that follows from them. Here alone
 positions do not count the sorted rows: each leaf holds the rows of one key, and dummies or too little room, as its

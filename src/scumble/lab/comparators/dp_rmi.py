@@ -1,4 +1,4 @@
-"""DP-SGD on a recursive model index (the paper's appendix): a curve and a budget come in, stages of lines go out.
+"""A recursive model index, trained stage by stage with DP-SGD (the paper's appendix).
 
 The curve is secret; every stage is public once it is trained. A root line sends each key to one of M lines of the next
 stage, and so on; each stage is trained by noisy gradient descent on the points that the stage before, public by then,

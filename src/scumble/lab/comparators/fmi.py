@@ -1,4 +1,4 @@
-"""FMI, the flat mixture of experts (the paper's section 3.1): a curve and a budget come in, a trained model goes out.
+"""FMI, the flat mixture of experts of the paper's section 3.1, trained with noisy gradients.
 
 The curve is secret; parameters, largest error and lookups are public. A root model weighs M linear experts; all of them
 are trained together by noisy gradient descent, and the noisy largest error widens every lookup, so that no row is

@@ -1,7 +1,7 @@
 """Trained indexes: the settings, budget and lookups that FMI and DP-RMI share.
 
-A histogram, secret, and public terms come in; a trained model with its noisy largest error goes out, public. The
-training itself is in `training.py`; docs/privacy.md section 9 has the proofs.
+The histogram is secret; the trained model and its noisy largest error are public. The training itself is in
+`training.py`; docs/privacy.md section 9 has the proofs.
 """
 
 from abc import abstractmethod

@@ -1,4 +1,4 @@
-"""Training under differential privacy: a secret curve and public settings come in, public parameters go out.
+"""Training under differential privacy: public parameters of a model, learned from a secret curve.
 
 What the two trained indexes of the paper share: mini-batches, gradients brought to integers, noise, and descent. Every
 step's noisy gradient is public, and so is whatever follows from it; the curve is secret, and touched in
@@ -187,9 +187,9 @@ def descend(
     recipe: Recipe,
     watch: Callable[[int, FloatArray], None],
 ) -> FloatArray:
-    """Stochastic gradient descent on the squared error; the mean of the later half of the iterates goes out.
+    """Stochastic gradient descent on the squared error; return the mean of the later half of the iterates.
 
-    Public: it sees the curve through `noisy_gradient` only. `watch` is told every step's mean.
+    Public: it sees the curve through `noisy_gradient` only. `watch` is called with every step's mean.
     """
     parameters = start
     watch(0, start)
