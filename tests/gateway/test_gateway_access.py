@@ -1,4 +1,4 @@
-"""Who comes in, whose results are whose, how long they are kept; and that nothing secret is logged or told."""
+"""Tokens, whose results are whose, how long they are kept; and that no log or error holds a secret."""
 
 import base64
 import ipaddress
@@ -42,7 +42,7 @@ def test_a_wrong_token_is_refused(gateway: Gateway, token: str) -> None:
 
 @pytest.mark.parametrize("shown", ["Bearer wörter", "Bearer \udcff", "Basic ü", "Basic w7w6w7w", "Bearer", "", "ü"])
 def test_what_is_no_ascii_is_nobodys_token(shown: str) -> None:
-    """Drivers refuse to send such a header; whoever has none of them may."""
+    """Drivers refuse to send such a header; a client without a driver can."""
     assert client_of(shown, {"alice": hash_of(ALICE)}) is None
     assert client_of(f"Bearer {ALICE}", {"alice": hash_of(ALICE)}) == ("alice", ALICE)
 
@@ -205,7 +205,7 @@ def test_tls_protects_the_line(sources: dict[str, DatabaseConfig]) -> None:
             list(plain.list_actions())
 
 
-# --- what is told ----------------------------------------------------------------------------------
+# --- logs and errors --------------------------------------------------------------------------------
 
 
 def test_a_line_is_logged_for_each_call_and_holds_nothing_secret(sources: dict[str, DatabaseConfig]) -> None:

@@ -85,7 +85,8 @@ def grant(
 
     \b
     scumble grant clinic ada scumble1... --table visits
-    scumble grant clinic lab scumble1... --table tests --load --no-read --epsilon 0.5 --delta 1e-9
+    scumble grant clinic lab scumble1... --table tests --load --no-read \\
+        --epsilon 0.5 --delta 1e-9
     """
     if no_read and not may_load:
         raise InvalidParameter("this grant allows nothing", hint="leave --no-read out, or add --load --epsilon 0.5")

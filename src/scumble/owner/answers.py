@@ -11,7 +11,6 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from scumble.errors import Overflow
@@ -125,8 +124,10 @@ def _shown(value: object) -> str:
     return "NULL" if value is None else str(value)
 
 
-def matching_rows(answer: memoryview, schema: Schema, columns: Sequence[int]) -> pa.Table:
+def matching_rows(answer: memoryview, schema: Schema, columns: Sequence[int]) -> "pa.Table":
     """The rows that match, from an answer as `RowColumns` lays it out."""
+    import pyarrow as pa
+
     kinds = [schema.columns[place] for place in columns]
     raw = np.frombuffer(answer, np.uint8)
     rows = len(raw) // (1 + sum(column.page_row_bytes for column in kinds))

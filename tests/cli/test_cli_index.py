@@ -1,23 +1,12 @@
-"""The command line: scripts in tests/cli/*.txt, then what needs Python around it.
+"""`scumble index` and its ledger, where a script is not enough: columns, damaged files, budgets, signals."""
 
-A script is read from top to bottom: `$ scumble ...` runs a command; under it, `> PATTERN` and `2> PATTERN` must be
-found in its stdout and stderr (stderr is empty if nothing is said of it), `exit N` is its exit code (0 if not said),
-`absent FILE...` must not exist afterwards, `hidden WORD...` must be in neither stream, `< LINE` is a line of its stdin.
-`-- FILE --` starts a file.
-"""
-
-import contextlib
-import io
-import json
 import os
 import re
-import shlex
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -26,138 +15,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from cli_setup import here, scumble, start
 from pyarrow import feather, parquet
 
 from scumble import DPPLRIndex, Ledger, parse_domain
-from scumble.cli import columns, main
+from scumble.cli import columns
 from scumble.errors import LedgerBusy
 from scumble.index.slack import lossless_delta
 from scumble.owner.indexes import index_cost
 from scumble.owner.sources import csv_source
 from scumble.privacy.composition import row_delta
 
-SCRIPTS = sorted((Path(__file__).parent / "cli").glob("*.txt"))
+__all__ = ["here"]
+
 KEYS = {"segments": int, "bytes": int, "max_error": int, "slack_rows": int, "epsilon": float, "delta": float}
 KEYS |= {"beta": float, "levels": int, "domain_size": int, "mechanism": str, "slack": str, "capacity": int, "path": str}
-
-
-@dataclass(frozen=True)
-class Result:
-    code: int
-    out: str
-    err: str
-
-    def json(self) -> Any:
-        assert (self.code, self.err) == (0, ""), self.err
-        return json.loads(self.out)
-
-
-@dataclass
-class Step:
-    """One command of a script, and what is expected of it."""
-
-    command: list[str]
-    code: int = 0
-    out: list[str] = field(default_factory=list)
-    err: list[str] = field(default_factory=list)
-    absent: list[str] = field(default_factory=list)
-    hidden: list[str] = field(default_factory=list)
-    stdin: str = ""
-
-    def check(self, result: Result, folder: Path) -> None:
-        shown = f"{shlex.join(self.command)}\n{result.out}{result.err}"
-        assert result.code == self.code, shown
-        for patterns, stream in ((self.out, result.out), (self.err, result.err)):
-            for pattern in patterns:
-                assert re.search(pattern, stream, re.MULTILINE), f"no {pattern!r} from {shown}"
-        assert self.err or not result.err, shown
-        assert "Traceback" not in result.err, shown
-        assert not [name for name in self.absent if (folder / name).exists()], shown
-        assert not [word for word in self.hidden if word in result.out + result.err], shown
-        assert not list(folder.rglob("*.new")), f"a draft was left by {shown}"
-
-
-def read_script(text: str) -> tuple[list[Step], dict[str, str]]:
-    story, *blocks = re.split(r"^-- (.+) --\n", text, flags=re.MULTILINE)
-    steps: list[Step] = []
-    for line in story.replace("\\\n", " ").splitlines():
-        match line.split(maxsplit=1):
-            case [] | ["#", *_]:
-                continue
-            case ["$", command]:
-                steps.append(Step(shlex.split(re.sub(r"(\w+:\[[^ ]*\])", r"'\1'", command))))
-            case [">", pattern]:
-                steps[-1].out.append(pattern)
-            case ["2>", pattern]:
-                steps[-1].err.append(pattern)
-            case ["exit", code]:
-                steps[-1].code = int(code)
-            case ["absent", names]:
-                steps[-1].absent += names.split()
-            case ["<", text]:
-                steps[-1].stdin += text + "\n"
-            case ["hidden", words]:
-                steps[-1].hidden += words.split()
-            case _:
-                raise AssertionError(f"not a line of a script: {line}")
-    return steps, dict(zip(blocks[::2], blocks[1::2], strict=True))
-
-
-def scumble(*words: object, stdin: str = "") -> Result:
-    """Run a command in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "stdin", io.StringIO(stdin))
-        code = main([str(word) for word in words])
-    return Result(code, out.getvalue(), err.getvalue())
-
-
-def start(*words: object, folder: Path) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "scumble.cli", *map(str, words)],
-        cwd=folder,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("NO_COLOR", "1")
-    for name in ("SCUMBLE_KEY", "SCUMBLE_PASSPHRASE", "SCUMBLE_NEW_PASSPHRASE"):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path
-
-
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_script(script: Path, here: Path) -> None:
-    steps, files = read_script(script.read_text(encoding="utf-8"))
-    assert steps
-    for name, content in files.items():
-        (here / name).write_text(content, encoding="utf-8")
-    for step in steps:
-        assert step.command[0] == "scumble"
-        if script.stem == "real_process":
-            process = start(*step.command[1:], folder=here)
-            out, err = process.communicate(timeout=60)
-            result = Result(process.returncode, out, err)
-        else:
-            result = scumble(*step.command[1:], stdin=step.stdin)
-        step.check(result, here)
-
-
-def test_the_script_runner_notices() -> None:
-    good = Result(0, "segments 3\n", "")
-    for script in ("> segments 4", "2> error", "exit 2", "hidden 3", "absent ."):
-        step = read_script(f"$ scumble x\n{script}")[0][0]
-        with pytest.raises(AssertionError):
-            step.check(good, Path(__file__).parent)
-    with pytest.raises(AssertionError):
-        Step(["x"]).check(Result(0, "", "said on stderr"), Path(__file__).parent)
-
 
 # --- reading columns -------------------------------------------------------------------------------
 
@@ -418,7 +290,7 @@ def test_what_nobody_foresaw_shows_no_data(here: Path, monkeypatch: pytest.Monke
     fit = ["index", "fit", "k.npy", "--domain", "int:0:9", "--epsilon", 1, "-o", "k.scumble"]
     result = scumble(*fit)
     assert (result.code, "4711" in result.err) == (1, False)
-    assert re.match(r"error: this should not happen: ValueError in test_cli.py, line \d+\nhint: ", result.err)
+    assert re.match(r"error: this should not happen: ValueError in test_cli_index.py, line \d+\nhint: ", result.err)
     monkeypatch.setenv("SCUMBLE_DEBUG", "1")
     with pytest.raises(ValueError, match="4711"):
         scumble(*fit)

@@ -17,7 +17,7 @@ from scumble.cli import app, main
 if TYPE_CHECKING:
     from serving import Serving
 
-DOCS = (Path(__file__).parents[1] / "docs" / "cli.md").read_text(encoding="utf-8")
+DOCS = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
 INTRO, *_SECTIONS = re.split(r"^## (.+)\n", DOCS, flags=re.MULTILINE)
 SECTIONS = dict(zip(_SECTIONS[::2], _SECTIONS[1::2], strict=True))
