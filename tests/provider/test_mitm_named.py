@@ -197,8 +197,7 @@ def _crossed(scene: Scene, other: scumble.Database, meddle: Callable[[list[Reque
     turns = iter(range(2))
 
     def meet(request: Request, forward: Forward) -> Answer:
-        turn = next(turns, None)
-        if request.kind != "request" or turn is None:
+        if request.kind != "request" or (turn := next(turns, None)) is None:  # a silent client asks for the stamp
             return forward(request)
         requests[turn] = request
         if met.wait(20) == 0:

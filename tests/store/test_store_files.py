@@ -130,23 +130,6 @@ def test_who_comes_second_waits_and_then_gives_up(tmp_path: Path) -> None:
         pass
 
 
-def test_what_a_load_leaves_undone_is_gone_after_it(tmp_path: Path) -> None:
-    store = database(tmp_path, ("ab", 2))
-    before = files(tmp_path)
-
-    def break_off() -> None:
-        with store.writer():
-            store.write_scratch("sort-0", b"x")
-            write_run(store, "cd", 2)
-            store.create_run("ef", shape(2))
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        break_off()
-    assert files(tmp_path) == before
-    check_run(store, "ab", 2)
-
-
 def test_a_reader_goes_on_during_a_load_and_after_it(tmp_path: Path) -> None:
     store = database(tmp_path, ("ab", 2))
     reader, late = FileStore(tmp_path), FileStore(tmp_path)
