@@ -193,8 +193,8 @@ def test_without_a_defect_there_is_no_difference(tmp_path: Path) -> None:
 def test_an_execution_that_stops_at_a_match_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     batches = execute._batches
 
-    def hasty(prepared: execute.CompiledPlan, execution: Execution, reader: execute.Reader) -> Iterator[Any]:
-        for batch in batches(prepared, execution, reader):
+    def hasty(plan: execute.CompiledPlan, execution: Execution, reader: execute.Reader) -> Iterator[Any]:
+        for batch in batches(plan, execution, reader):
             yield batch
             if batch.mask.any():
                 return
@@ -210,8 +210,8 @@ def test_an_execution_that_stops_at_a_match_is_noticed(tmp_path: Path, monkeypat
 def test_an_answer_without_blank_rows_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blanked = execute._blanked_rows
 
-    def shortened(prepared: execute.CompiledPlan, execution: Execution, batches: Iterator[Any]) -> bytes:
-        answer = blanked(prepared, execution, batches)
+    def shortened(*given: Any) -> bytes:
+        answer = blanked(*given)
         return answer[: int(np.count_nonzero(np.frombuffer(answer, np.uint8)))]
 
     monkeypatch.setattr(execute, "_blanked_rows", shortened)

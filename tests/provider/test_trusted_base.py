@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from fronts import provider
 from sample_rows import QUERIES, answer, is_right, loaded
 
 from scumble.attestation.measurement import PACKAGE, code_files
+from scumble.provider.fleet import Fleet
 
 LISTED = """
 import sys
@@ -48,7 +50,8 @@ def test_an_enclave_process_imports_nothing_that_is_not_measured(
     (hook / "sitecustomize.py").write_text(AT_THE_END)
     monkeypatch.setenv("LISTED_IN", str(listed))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(hook), *filter(None, sys.path)]))
-    with provider(tmp_path) as made, made.begin("db") as owner:
+    fleet = Fleet(2, "simulated")
+    with closing(fleet), provider(tmp_path, fleet) as made, made.begin("db") as owner:
         loaded(owner)
         owner.grant("ada", made.identity("ada"), ["t"])
         made.fleet.share()

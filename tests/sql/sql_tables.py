@@ -154,7 +154,7 @@ def finished(
 ) -> duckdb.DuckDBPyConnection:
     """Run the final SQL over what the enclave would find, and over nothing else; DuckDB aggregates in its place."""
     query = bound.query
-    found = [fetched(access, tables[table.name]) for table, access in zip(query.tables, bound.accesses, strict=True)]
+    found = [fetched(access, tables[access.paths.table.name]) for access in bound.accesses]
     assert all(len(set(numbers)) == len(numbers) for numbers in found)
     if isinstance(query, AggregateQuery):
         loaded = tables[query.table.name]

@@ -9,6 +9,7 @@ import pytest
 from sql_tables import catalog_of, evaluate, renamed, small_table
 
 from scumble.sql import AggregateQuery, Bound, prepare
+from scumble.sql.plan import Paths
 from scumble.types import Schema
 from scumble.types.scalars import full_interval, value_of
 from scumble.wire.plan import And, Compare, Constant, In, Or, Predicate
@@ -40,7 +41,7 @@ def summary(bound: Bound) -> str:
     if isinstance(query, AggregateQuery):
         schema = query.table.schema
         states = ", ".join(f"{a.function} {formula(a.argument, schema)}".strip() for a in query.aggregates.aggregates)
-        lines = [f"enclave {query.table.name}: {shown(query.predicate, schema, query.bounds.words(None))}"]
+        lines = [f"enclave {query.table.name}: {condition(query.paths[0])}"]
         lines.append(f"  by {' + '.join(map(str, bound.accesses[0].attributes))}; {states}")
         then = f"direct {query.direct}" if query.direct else query.final_sql
         return "\n".join([*lines, f"  then {' '.join(then.split())}"])
@@ -49,10 +50,14 @@ def summary(bound: Bound) -> str:
         schema = fetch.table.schema
         columns = ", ".join(schema.columns[place].name for place in fetch.columns)
         lines.append(f"rows {fetch.name} = {fetch.table.name}({columns}): ")
-        lines[-1] += shown(fetch.predicate, schema, fetch.bounds.words(None))
+        lines[-1] += condition(fetch.paths)
         rest = f"; left {' AND '.join(fetch.residual)}" if fetch.residual else ""
         lines.append(f"  by {' + '.join(map(str, access.attributes))}{rest}")
     return "\n".join([*lines, f"  then {' '.join(query.final_sql.split())}"]).strip()
+
+
+def condition(paths: Paths) -> str:
+    return shown(paths.predicate, paths.table.schema, paths.bounds.words(None))
 
 
 def formula(expression: object, schema: Schema) -> str:

@@ -67,12 +67,12 @@ def test_conditions(connection: duckdb.DuckDBPyConnection, condition: str, batch
     found = fetched(access, loaded)
     assert len(found) == len(set(found))
     assert set(found) >= set(wanted)
-    words = fetch.bounds.words(None)
+    predicate, words = fetch.paths.predicate, fetch.paths.bounds.words(None)
     for place in (0, 1, 2, 5, 6, 7, 8):
         type_ = loaded.table.schema.columns[place].type
-        keys = cover(fetch.predicate, place, type_, words)
+        keys = cover(predicate, place, type_, words)
         for row in loaded.rows:
-            if matches(fetch.predicate, loaded.table.schema, row, words):
+            if matches(predicate, loaded.table.schema, row, words):
                 own = None if row[place] is None else words_of(type_, row[place])
                 assert keys.nulls if own is None else any(low <= own <= high for low, high in keys.intervals)
 

@@ -5,7 +5,6 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from scumble.wire.predicate import ALWAYS
 
 from scumble.enclave.sessions import _HANDLERS
 from scumble.errors import InvalidParameter
@@ -14,7 +13,7 @@ from scumble.types.declared import parse_type
 from scumble.wire.grants import Grant
 from scumble.wire.jobs import Call, CreateRun, FinishRun, Greet, Job, MayWrite, ReadPages, Relay, Share, unpack_answer
 from scumble.wire.messages import from_fields, from_list, to_list
-from scumble.wire.plan import Aggregate, Aggregates, Plan
+from scumble.wire.plan import ALWAYS, Aggregate, Aggregates, Plan
 from scumble.wire.requests import (
     Abandon,
     AddGrant,

@@ -225,28 +225,27 @@ class CompiledPlan:
     """PUBLIC: a plan and the table it is for, with all that does not depend on bounds worked out."""
 
     def __init__(self, plan: Plan, table: Table) -> None:
-        self.output, self.table = plan.output, table
+        self.table = table
+        self.output = plan.output if isinstance(plan.output, RowColumns) else Accumulation(plan.output, table.schema)
         self.predicates = [_compiled(predicate, table.schema) for predicate in plan.predicates]
         read = plan.output.reads.union(*map(columns_of, plan.predicates))
         self.widest_bytes = max((table.schema.columns[place].page_row_bytes for place in read), default=1)
-        self.accumulation = None if isinstance(plan.output, RowColumns) else Accumulation(plan.output, table.schema)
         outputs = _output_columns(plan.output, table.schema)
         self.columns = [tuple(dict.fromkeys([*columns_of(part), *outputs])) for part in plan.predicates]
 
 
 def execute(plan: CompiledPlan, execution: Execution, reader: Reader) -> bytes:
     """Answer one execution of a plan."""
-    for scan in execution.scans:
-        _check_pages(scan.pages, plan.table.runs[scan.run].pages)
+    rows = _rows_read(plan, execution)
     batches = _batches(plan, execution, reader)
     try:
-        if plan.accumulation is None:
-            return _blanked_rows(plan, execution, batches)
-        answer = plan.accumulation.begin()
+        if isinstance(plan.output, RowColumns):
+            return _blanked_rows(plan.output.columns, plan.table.schema, rows, batches, execution.bounds)
+        answer = plan.output.begin()
         for batch in batches:
             batch.match(execution.bounds)
-            plan.accumulation.add(batch, answer)
-        return plan.accumulation.finish(answer)
+            plan.output.add(batch, answer)
+        return plan.output.finish(answer)
     except Exception:
         for _ in batches:  # what was to be read is read, whatever went wrong with a row
             pass
@@ -255,15 +254,26 @@ def execute(plan: CompiledPlan, execution: Execution, reader: Reader) -> bytes:
 
 def answer_bytes(plan: CompiledPlan, execution: Execution) -> int:
     """How long the answer will be, from public facts."""
-    if plan.accumulation is not None:
-        return plan.accumulation.answer_bytes
-    assert isinstance(plan.output, RowColumns)  # noqa: S101  there is nothing else
+    if isinstance(plan.output, RowColumns):
+        return _rows_read(plan, execution) * _row_bytes(plan.output.columns, plan.table.schema)
+    return plan.output.answer_bytes
+
+
+def _row_bytes(columns: tuple[int, ...], schema: Schema) -> int:
+    return 1 + sum(schema.columns[place].page_row_bytes for place in columns)
+
+
+def _rows_read(plan: CompiledPlan, execution: Execution) -> int:
+    """The rows of all pages of an execution, matching or not; refused if a page is named twice or is not there."""
     rows = 0
     for scan in execution.scans:
-        run = plan.table.runs[scan.run]
-        _check_pages(scan.pages, run.pages)
-        rows += run.page_rows * sum(count for _, count in scan.pages)
-    return rows * (1 + sum(plan.table.schema.columns[place].page_row_bytes for place in plan.output.columns))
+        run, end = plan.table.runs[scan.run], 0
+        for first, count in scan.pages:
+            if not end <= first <= first + count <= run.pages:
+                raise InvalidParameter("page ranges must ascend within the run", hint="a row would be counted twice")
+            end = first + count
+            rows += count * run.page_rows
+    return rows
 
 
 def _batches(plan: CompiledPlan, execution: Execution, reader: Reader) -> Iterator[Batch]:
@@ -286,27 +296,16 @@ def _output_columns(output: Aggregates | RowColumns, schema: Schema) -> list[int
     return read
 
 
-def _check_pages(pages: Sequence[PageRange], most: int) -> None:
-    end = 0
-    for first, count in pages:
-        if not end <= first <= first + count <= most:
-            raise InvalidParameter("page ranges must ascend within the run", hint="a row would be counted twice")
-        end = first + count
-
-
 def _pieces(pages: Sequence[PageRange], most: int) -> Iterator[PageRange]:
     for first, count in pages:
         for at in range(first, first + count, most):
             yield at, min(most, first + count - at)
 
 
-def _blanked_rows(plan: CompiledPlan, execution: Execution, batches: Iterator[Batch]) -> bytes:
+def _blanked_rows(places: tuple[int, ...], schema: Schema, rows: int, batches: Iterator[Batch], bounds: Words) -> bytes:
     """The rows as RowColumns lays them out; what does not match is all zeros: the owner holds nothing unasked."""
-    wanted, table = plan.output, plan.table
-    assert isinstance(wanted, RowColumns)  # noqa: S101  the caller has looked
-    rows = sum(count * table.runs[scan.run].page_rows for scan in execution.scans for _, count in scan.pages)
-    columns = [table.schema.columns[place] for place in wanted.columns]
-    answer = np.zeros(rows * (1 + sum(column.page_row_bytes for column in columns)), np.uint8)
+    columns = [schema.columns[place] for place in places]
+    answer = np.zeros(rows * _row_bytes(places, schema), np.uint8)
     parts, at = [], rows
     for column in columns:
         width = column.type.width_bytes
@@ -317,9 +316,9 @@ def _blanked_rows(plan: CompiledPlan, execution: Execution, batches: Iterator[Ba
     row = 0
     for batch in batches:
         end = row + batch.rows
-        batch.match(execution.bounds)
+        batch.match(bounds)
         answer[row:end] = batch.mask
-        for place, (values, valid) in zip(wanted.columns, parts, strict=True):
+        for place, (values, valid) in zip(places, parts, strict=True):
             fetched = batch.column(place)
             values[row:end] = _blanked(fetched.values, batch.mask).view(np.uint8).reshape(batch.rows, -1)
             if valid is not None and fetched.valid is not None:

@@ -159,7 +159,7 @@ def _place(keys: list[int | str]) -> Any:
 
 
 def _tables(statement: Statement) -> list[Table]:
-    return list({table.id: table for table in statement.query.tables}.values())
+    return list({paths.table.id: paths.table for paths in statement.query.paths}.values())
 
 
 def _parameter_types(statement: Statement) -> dict[str, pa.DataType]:

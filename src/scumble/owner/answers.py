@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.errors import Overflow
-from scumble.sql import Output
 from scumble.types import Column, Schema
 from scumble.types.arrow import decode
 from scumble.wire.plan import Aggregates
@@ -22,6 +21,9 @@ from scumble.wire.plan import Aggregates
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
+    import pyarrow as pa
+
+    from scumble.sql import Output
 
 __all__ = ["GroupReader", "Result", "Row", "matching_rows"]
 
@@ -33,15 +35,15 @@ Row = tuple[Any, ...]
 class Result:
     """The answer to a query. `rows` are known at once for bare aggregates; the table is made when it is asked for."""
 
-    def __init__(self, table: Callable[[], pa.Table], rows: list[Row] | None = None) -> None:
+    def __init__(self, table: "Callable[[], pa.Table]", rows: list[Row] | None = None) -> None:
         self._make, self._rows = table, rows
         self._next = 0
 
     @cached_property
-    def _table(self) -> pa.Table:
+    def _table(self) -> "pa.Table":
         return self._make()
 
-    def arrow(self) -> pa.Table:
+    def arrow(self) -> "pa.Table":
         """An Arrow table."""
         return self._table
 
@@ -114,6 +116,8 @@ class Result:
 
 def _values(column: Any) -> list[Any]:
     """Python values as DuckDB gives them: a HUGEINT, which Arrow has as a decimal without places, is an int."""
+    import pyarrow as pa
+
     values: list[Any] = column.to_pylist()
     if pa.types.is_decimal(column.type) and column.type.scale == 0 and column.type.precision == 38:
         return [None if value is None else int(value) for value in values]
@@ -157,7 +161,7 @@ def _numbers(mask: NDArray[np.uint8]) -> slice | NDArray[np.intp]:
 class GroupReader:
     """Reads answers as `Aggregates` lays them out; made once for a query, for the owner's `outputs`."""
 
-    def __init__(self, wanted: Aggregates, schema: Schema, outputs: Sequence[Output]) -> None:
+    def __init__(self, wanted: Aggregates, schema: Schema, outputs: "Sequence[Output]") -> None:
         slots = wanted.layout(schema)[0]
         self._groups = prod(wanted.group_sizes(schema))
         self._grouped = bool(wanted.group_by)

@@ -190,7 +190,7 @@ class Runner:
         if known is None:
             _bounded(self._descriptions)
             used = {name: value for name, value in given.items() if re.search(rf"\${re.escape(name)}\b", sql)}
-            known = self._descriptions[key] = self._local.describe(sql, query.tables, used)
+            known = self._descriptions[key] = self._local.describe(sql, [paths.table for paths in query.paths], used)
         return known
 
     # --- plans -------------------------------------------------------------------------------------

@@ -13,14 +13,14 @@ from sqlglot import exp
 
 from scumble.sql.aggregates import FUNCTIONS
 from scumble.sql.aggregates.contract import AggregateFunction, Argument
-from scumble.sql.constants import Bounds, Constants, Literal
+from scumble.sql.constants import Constants, Literal
 from scumble.sql.names import Occurrence, Scope, only_table, renaming, unqualified
 from scumble.sql.parse import Parsed, Span, edited
 from scumble.sql.plan import Paths
 from scumble.sql.predicate import Translator, conjuncts, lay_out
 from scumble.types import Kind, Schema
 from scumble.wire.catalog import Table
-from scumble.wire.plan import MAX_GROUPS, Aggregate, Aggregates, Expression, Function, Predicate
+from scumble.wire.plan import MAX_GROUPS, Aggregate, Aggregates, Expression, Function
 
 __all__ = ["GROUPS", "AggregateQuery", "Output", "aggregate_query", "arithmetic"]
 
@@ -64,19 +64,12 @@ class AggregateQuery:
     table: Table
     aggregates: Aggregates
     outputs: tuple[Output, ...]
-    predicate: Predicate
-    bounds: Bounds
-    paths: Paths
+    paths: tuple[Paths]
     groups_sql: str
     final_sql: str
     final_parameters: tuple[str, ...]
     direct: tuple[int, ...] | None
     conditions: tuple[str, ...]
-
-    @property
-    def tables(self) -> list[Table]:
-        """The one table."""
-        return [self.table]
 
 
 class NotHereError(Exception):
@@ -107,7 +100,6 @@ def _planned(parsed: Parsed, scopes: list[Scope], constants: Constants) -> Aggre
     calls = _Calls(parsed, select, scope, occurrence)
     _require(bool(calls.outputs) or bool(group_by))
     _check_around(select, scope, occurrence, group_by)
-    predicate, bounds = lay_out(draft)
     aggregates = Aggregates(tuple(calls.states), group_by)
     names = tuple(schema.columns[place].name for place in group_by)
     final, parameters = _final_sql(parsed, occurrence, calls.edits)
@@ -115,9 +107,7 @@ def _planned(parsed: Parsed, scopes: list[Scope], constants: Constants) -> Aggre
         table=occurrence.table,
         aggregates=aggregates,
         outputs=tuple(calls.outputs),
-        predicate=predicate,
-        bounds=bounds,
-        paths=Paths(occurrence.table, predicate, aggregates),
+        paths=(Paths(occurrence.table, *lay_out(draft), aggregates),),
         groups_sql=_groups_sql(parsed, occurrence, names, calls.items),
         final_sql=final,
         final_parameters=parameters,

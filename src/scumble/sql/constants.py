@@ -31,7 +31,6 @@ __all__ = [
     "Replan",
     "known",
     "merged",
-    "sql_literal",
 ]
 
 Evaluate = Callable[[str], Any]
@@ -100,7 +99,7 @@ class Constants:
             if self.values is None:
                 self.open_expressions = True
                 return None
-            text = sql_literal(_value(self.values, self.keys[placeholder.name]))
+            text = _sql_literal(_value(self.values, self.keys[placeholder.name]))
             if text is None:
                 return None
             placeholder.replace(exp.Var(this=text))
@@ -111,7 +110,7 @@ class Constants:
             return None
 
 
-def sql_literal(value: Any) -> str | None:  # noqa: PLR0911 - one for each type
+def _sql_literal(value: Any) -> str | None:  # noqa: PLR0911 - one for each type
     """A value as SQL of the type that DuckDB gives to it when it is bound; None if there is no exact one."""
     match value:
         case None:

@@ -17,31 +17,15 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from scumble.errors import BadQuery, QueryError, UnsupportedQuery
 
-__all__ = [
-    "Parameter",
-    "Parsed",
-    "Span",
-    "bad",
-    "edited",
-    "parse",
-    "reads_clock",
-    "unsupported",
-]
+__all__ = ["Parameter", "Parsed", "Span", "bad", "edited", "parse", "reads_clock", "unsupported"]
 
 DIALECT = DuckDB()
 
 # After one of these a colon is part of a slice, a struct or a lambda; elsewhere `:name` is a parameter.
 ENDS_AN_EXPRESSION = {
-    TokenType.VAR,
-    TokenType.IDENTIFIER,
-    TokenType.STRING,
-    TokenType.NUMBER,
-    TokenType.R_PAREN,
-    TokenType.R_BRACKET,
-    TokenType.L_BRACKET,
-    TokenType.R_BRACE,
-}
-
+    TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER, TokenType.R_PAREN, TokenType.R_BRACKET,
+    TokenType.L_BRACKET, TokenType.R_BRACE,
+}  # fmt: skip
 BEGINS_A_QUERY = {TokenType.SELECT, TokenType.WITH, TokenType.VALUES, TokenType.FROM, TokenType.L_PAREN}
 
 KEYWORDS = {

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.index.file import decoded
-from scumble.sql.constants import merged
+from scumble.sql.constants import Bounds, ParamValues, merged
 from scumble.types import Column, ColumnType
 from scumble.types.scalars import Interval, full_interval, rank_span
 from scumble.wire.catalog import Run, Table
@@ -258,12 +258,14 @@ class Path:
 
 
 class Paths:
-    """All ways to the rows of one table for one predicate and output: made once, used for any bounds."""
+    """All ways to the rows of one table for one predicate and output: made once, used for any parameters."""
 
-    __slots__ = ("_everything", "_one", "_page_bytes", "columns", "output", "paths", "plan", "predicate", "table")
+    __slots__ = (
+        "_everything", "_one", "_page_bytes", "bounds", "columns", "output", "paths", "plan", "predicate", "table"
+    )  # fmt: skip
 
-    def __init__(self, table: Table, predicate: Predicate, output: Aggregates | RowColumns) -> None:
-        self.table, self.predicate, self.output = table, predicate, output
+    def __init__(self, table: Table, predicate: Predicate, bounds: Bounds, output: Aggregates | RowColumns) -> None:
+        self.table, self.predicate, self.bounds, self.output = table, predicate, bounds, output
         self.plan = Plan(table.id, (predicate,), output)
         self.columns = tuple(sorted(output.reads.union(columns_of(predicate))))
         self.paths = [Path(table, attribute) for attribute in table.attributes]
@@ -280,8 +282,9 @@ class Paths:
             self._page_bytes[run.page_rows] = found
         return found
 
-    def access(self, words: list[int]) -> TableAccess:
-        """The cheapest way for these bounds."""
+    def access(self, params: ParamValues | None) -> TableAccess:
+        """The cheapest way for these parameters; Replan if they need a predicate of another shape."""
+        words = self.bounds.words(params)
         if self._one is not None:
             return self._by_one_range(self._one, words)
         attribute, scans, reason = self._best(words)

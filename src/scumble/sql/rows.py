@@ -12,13 +12,13 @@ from functools import partial
 
 from sqlglot import exp
 
-from scumble.sql.constants import Bounds, Constants
+from scumble.sql.constants import Constants
 from scumble.sql.names import Occurrence, Scope, only_table, renaming, unqualified
 from scumble.sql.parse import Parsed, edited
 from scumble.sql.plan import Paths
 from scumble.sql.predicate import Draft, Translator, all_of, conjuncts, lay_out, matches_nulls, on_column
 from scumble.wire.catalog import Table
-from scumble.wire.plan import Constant, Predicate, RowColumns, columns_of
+from scumble.wire.plan import Constant, RowColumns, columns_of
 
 __all__ = ["Fetch", "RowQuery", "row_query"]
 
@@ -30,8 +30,6 @@ class Fetch:
     name: str
     table: Table
     columns: tuple[int, ...]
-    predicate: Predicate
-    bounds: Bounds
     paths: Paths
     conditions: tuple[str, ...]
     """Conditions that the enclave tests, exactly."""
@@ -53,9 +51,9 @@ class RowQuery:
     direct: tuple[int, ...] | None
 
     @property
-    def tables(self) -> list[Table]:
-        """The tables that rows are fetched of."""
-        return [fetch.table for fetch in self.fetches]
+    def paths(self) -> tuple[Paths, ...]:
+        """The ways to the rows of each fetch."""
+        return tuple([fetch.paths for fetch in self.fetches])
 
 
 def row_query(parsed: Parsed, scopes: list[Scope], constants: Constants) -> RowQuery:
@@ -101,11 +99,8 @@ def _direct(parsed: Parsed, scopes: list[Scope], constants: Constants) -> tuple[
 
 
 def _fetch(name: str, occurrence: Occurrence, columns: tuple[int, ...], pushed: "_Pushed") -> Fetch:
-    predicate, bounds = lay_out(pushed.draft)
-    paths = Paths(occurrence.table, predicate, RowColumns(columns))
-    return Fetch(
-        name, occurrence.table, columns, predicate, bounds, paths, tuple(pushed.conditions), tuple(pushed.residual)
-    )
+    paths = Paths(occurrence.table, *lay_out(pushed.draft), RowColumns(columns))
+    return Fetch(name, occurrence.table, columns, paths, tuple(pushed.conditions), tuple(pushed.residual))
 
 
 # --- conditions pushed down to the tables -----------------------------------------------------------

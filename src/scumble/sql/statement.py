@@ -80,12 +80,8 @@ class Statement:
         return self._bound(_planned(self.parsed, self.catalog, Constants(self._keys, self._evaluate, params)), params)
 
     def _bound(self, query: AggregateQuery | RowQuery, params: ParamValues) -> Bound:
-        if isinstance(query, AggregateQuery):
-            accesses: tuple[TableAccess, ...] = (query.paths.access(query.bounds.words(params)),)
-        else:
-            accesses = tuple(fetch.paths.access(fetch.bounds.words(params)) for fetch in query.fetches)
-        keys = self._keys
-        names = self.parsed.sql_names
+        accesses = tuple([paths.access(params) for paths in query.paths])
+        keys, names = self._keys, self.parsed.sql_names
         values = {names[name]: params[keys[name]] for name in query.final_parameters}  # type: ignore[index]
         return Bound(query, accesses, values)
 
