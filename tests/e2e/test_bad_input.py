@@ -59,10 +59,17 @@ DAY = datetime.date(2019, 7, 23)
 AMOUNT = Decimal("987654321.37")
 
 
-@pytest.fixture
-def home(place: Path) -> Path:
-    with create(place / "home") as db:
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("origin")
+    with create(home) as db:
         load(db, "t")
+    return home
+
+
+@pytest.fixture
+def home(origin: Path, place: Path) -> Path:
+    copy(origin, place / "home")
     return place / "home"
 
 

@@ -30,12 +30,19 @@ from scumble.owner.database import Database
 from scumble.store.files import FileStore
 
 
-@pytest.fixture
-def home(place: Path) -> Path:
-    with create(place / "home") as db:
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("origin")
+    with create(home) as db:
         load(db, "t")
         load(db, "t", seed=2)
         load(db, "u", seed=3, indexes=())
+    return home
+
+
+@pytest.fixture
+def home(origin: Path, place: Path) -> Path:
+    copy(origin, place / "home")
     return place / "home"
 
 
