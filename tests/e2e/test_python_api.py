@@ -423,7 +423,7 @@ def test_opened_again_everything_is_there(tmp_path: Path) -> None:
 
 
 def test_a_second_batch_takes_its_types_from_the_table(tmp_path: Path) -> None:
-    """Whatever is not declared is as it was, and the order in which indexes are named does not matter."""
+    """What is not declared stays as it was, and the order in which indexes are named does not matter."""
     first, second = tmp_path / "first.csv", tmp_path / "second.csv"
     first.write_text("k,name,colour\n1,a,red\n2,,blue\n")
     second.write_text("k,name,colour\n3,ccc,red\n")

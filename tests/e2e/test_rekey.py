@@ -260,7 +260,7 @@ def test_the_same_object_goes_on_after_a_rekey_that_failed(home: Path, moment: s
 
 
 def test_a_reader_that_was_open_during_the_rekey(home: Path) -> None:
-    """Its session has the old key: it is told that it is out of date, and never answered wrongly."""
+    """Its session has the old key: it gets `Stale` or a right answer, never a wrong one."""
     with reopen(home) as reader, reopen(home) as lazy, reopen(home) as writer:
         _check_whole(reader)
         writer.rekey()
