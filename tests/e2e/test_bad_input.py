@@ -74,7 +74,7 @@ def home(origin: Path, place: Path) -> Path:
 
 
 @contextmanager
-def refused(error: type[ScumbleError], match: str = "") -> Iterator[pytest.ExceptionInfo[ScumbleError]]:
+def refused(error: type[ScumbleError], match: str | None = None) -> Iterator[pytest.ExceptionInfo[ScumbleError]]:
     """What is inside raises such an error, with a hint."""
     with pytest.raises(error, match=match) as caught:
         yield caught
