@@ -1,4 +1,4 @@
-"""What Scumble reaches, measured: one file a figure, `run` for all of them, `demo` for a newcomer.
+"""Measurements: one file for each figure, `run` for all of them, and `demo` for newcomers.
 
-A figure returns numbers and the lines of the table that `make bench` prints; nothing here asserts a speed.
+A figure returns numbers, and the lines of the table that `make bench` prints. Nothing here asserts a speed.
 """

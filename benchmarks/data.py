@@ -1,4 +1,4 @@
-"""Made-up keys: a size, a number of rows and a seed come in, counts for every rank go out. Nothing here is secret."""
+"""Made-up keys of several distributions, as counts for every rank: the same for the same seed."""
 
 from collections.abc import Callable
 from math import log

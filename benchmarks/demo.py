@@ -72,8 +72,9 @@ def main(arguments: list[str] | None = None) -> int:
     expected = over_a_network(options.output, plain, TYPES, _say, _print)
     _say(
         f"\nDone in {perf_counter() - begun:.0f} s: {right} of {len(QUERIES)} answers equal DuckDB's. The database is "
-        f"still there. Try `scumble shell {home}`, or scumble query, explain, transcript and check."
+        "still there, for scumble query, explain, transcript and check, or:"
     )
+    print(f"    scumble shell {home}")
     return 0 if expected and right == len(QUERIES) else 1
 
 

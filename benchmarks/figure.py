@@ -1,4 +1,4 @@
-"""What a figure hands back: lines for the table, and every number behind them for the JSON file."""
+"""What a figure returns: lines for the table, and the numbers behind them for the JSON file."""
 
 import os
 import platform
@@ -47,7 +47,7 @@ def budget(epsilon: float | Fraction = 1, delta: Fraction | int = 0) -> Budget:
 
 
 def seconds(work: Callable[[], object], repeats: int = 3) -> float:
-    """The shortest of some runs: what the machine can do when nobody disturbs it."""
+    """The shortest of some runs: the one that was disturbed least."""
     times = []
     for _ in range(repeats):
         start = perf_counter()

@@ -1,8 +1,8 @@
 """Rows through the gateway: how fast ADBC's Flight SQL driver gets a large result, against a bare Flight server.
 
 The yardstick is the same Arrow table, in memory, served by a pyarrow.flight server that does nothing else, and fetched
-by the same driver in the same run. The gateway's time is told twice: of fetching the rows alone, and of the whole
-query, for which the enclave reads, opens and tests every page of the table.
+by the same driver in the same run. The gateway is timed twice: for fetching the rows alone, and for the whole
+query, in which the enclave reads, opens and tests every page of the table.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Made-up hospital visits for the demo: a number of rows and a seed come in, Arrow tables go out. Nobody is in them."""
+"""Made-up hospital visits for the demo, as Arrow tables: the same for the same number of rows and seed."""
 
 from datetime import date
 from typing import Any

@@ -74,7 +74,7 @@ def start(folder: Path, *options: str, port: int = 0) -> Serving:
 
 @contextmanager
 def serving(folder: Path, *options: str, port: int = 0) -> Iterator[Serving]:
-    """A service for the time of a test."""
+    """A service that is killed at the end of the `with`."""
     service = start(folder, *options, port=port)
     try:
         yield service

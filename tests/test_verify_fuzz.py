@@ -1,4 +1,4 @@
-"""The fuzzer's parent: whatever a child does, it comes to an end, and the input under way is known."""
+"""The fuzzer's parent: every child ends or is killed, and the input that it was running is known."""
 
 import subprocess
 import sys
@@ -55,7 +55,7 @@ def test_a_child_that_is_slow_to_set_up_has_its_time_all_the_same(tmp_path: Path
         assert fuzz._ended(child, Notes(tmp_path), 0.1) == 0
 
 
-def test_exit_code_of_a_child_is_told(tmp_path: Path) -> None:
+def test_exit_code_of_a_child_is_returned(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"]) as child:
         assert fuzz._ended(child, Notes(tmp_path), 60) == 3
 

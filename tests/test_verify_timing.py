@@ -16,7 +16,7 @@ NOTHING, SMALL, MORE, LESS = Found(1.0, 0.02), Found(40.0, 0.003), Found(9.0, 0.
 
 
 class Looks:
-    """A measurement that gives what it is told to, and remembers what it was asked."""
+    """A measurement with given results, which remembers how it was called."""
 
     def __init__(self, *given: Found) -> None:
         self.given, self.asked = list(given), list[tuple[int, int]]()
@@ -50,7 +50,7 @@ def test_a_difference_that_comes_again_with_its_sign_decides(found: Found) -> No
     assert judged(Looks(found, found)).leaks
 
 
-def test_both_looks_are_told() -> None:
+def test_both_looks_are_printed() -> None:
     assert str(judged(Looks(MORE, LESS))) == "t = +9.0 (+1.00%), again t = -9.0 (-1.00%)"
 
 

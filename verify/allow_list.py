@@ -1,8 +1,8 @@
-"""What the enclave's Python may do with secrets: finds in its source what is not on the list.
+"""Read the enclave's Python source, and report what it does with secrets beyond a list of allowed operations.
 
-numpy is reached through names on a list only: operations whose branches and addresses depend on shapes, not on values.
-Besides, whatever is secret (by annotation, by name, or because it was computed from something secret) may not decide a
-branch or a loop, stand inside an index, be turned into a Python number, or be printed. Secrets are followed within a
+numpy may be used through listed names only: operations whose branches and addresses depend on shapes, not on values.
+A value that is secret (by annotation, by name, or because it was computed from a secret) may not decide a branch or a
+loop, stand inside an index, be turned into a Python number, or be printed. Secrets are followed within a
 function; between functions by the names and annotations below. docs/verification.md says what this does not see.
 """
 
@@ -30,7 +30,7 @@ METHODS = {
 }
 SECRET_TYPES = {"Words", "Mask", "Values", "NDArray", "FetchedColumn", "Batch"}
 SECRET_NAMES = {"answer", "bounds", "chunk", "mask", "plain", "real_rows", "valid", "values"}
-SECRET_ALWAYS = {"real_rows"}  # whatever the annotation
+SECRET_ALWAYS = {"real_rows"}  # even if the annotation is not that of a secret
 SECRET_ATTRIBUTES = {"mask", "valid", "real_rows", "bounds"}
 SECRET_CALLS = {"begin", "chunks", "codes", "column", "columns", "fetch", "open_pages", "wide", "_load", "_pieces"}
 PUBLIC_ATTRIBUTES = {"dtype", "flags", "itemsize", "nbytes", "ndim", "rows", "shape", "size"}
@@ -51,7 +51,7 @@ EXCEPTIONS = {
 
 @dataclass(frozen=True)
 class Violation:
-    """What is not on the list, and where."""
+    """An operation that is not allowed, and where it is."""
 
     file: str
     line: int
@@ -63,12 +63,12 @@ class Violation:
 
 
 def in_package(folder: Path = ENCLAVE) -> list[Violation]:
-    """What the package does that is not on the list."""
+    """The violations in a folder's modules, the enclave's by default."""
     return [found for path in sorted(folder.glob("*.py")) for found in in_source(path.read_text(), path.name)]
 
 
 def in_source(source: str, file: str = "planted.py") -> list[Violation]:
-    """What one module does that is not on the list."""
+    """The violations in one module."""
     tree = ast.parse(source)
     found = list(_numpy(tree))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Lambda)]
@@ -95,7 +95,7 @@ def _numpy(tree: ast.AST) -> Iterator[tuple[ast.expr, str]]:
 
 
 class _Function:
-    """What is secret in one function."""
+    """One function, and which of its names hold secrets."""
 
     def __init__(self, function: ast.FunctionDef | ast.Lambda) -> None:
         self._nodes = [node for node in ast.walk(function) if node is not function]

@@ -1,4 +1,4 @@
-"""The attacks of `scumble attack`, as rows: each has to fail against ours and to win against what leaks on purpose."""
+"""The attacks of `scumble attack` as rows: each must fail against Scumble and win against a target made to leak."""
 
 from collections.abc import Callable, Iterator
 
@@ -12,32 +12,32 @@ USUAL_SECONDS = 120
 
 
 def rows(seconds: float) -> Iterator[Row]:
-    """Five rows, in about so many seconds; more of them show the attackers more, and at least what they need to win."""
+    """One row for each attack. More seconds show the attackers more; they always get what they need to win."""
     share = seconds / USUAL_SECONDS
     games, observed = max(600, int(1000 * share)), max(200_000, int(1_000_000 * min(1, share)))
     attacks: tuple[tuple[str, Callable[[], Report], Callable[[Report], str]], ...] = (
         (
-            "Ranges that queries read do not tell the key column beyond the noise, however many are seen",
+            "Ranges that queries read reveal no more of the key column than the noise allows, however many are seen",
             lambda: reconstruction.attack(1, queries=observed),
             _reconstructed,
         ),
         (
-            "Who knows all rows but one cannot tell whether it is there, beyond (e^eps - 1) / (e^eps + 1)",
+            "Knowing all rows but one does not reveal whether that one is there, beyond (e^eps - 1) / (e^eps + 1)",
             lambda: single_record.attack(1, queries=games),
             lambda report: "; ".join(f"{f.target}: {f.figures['advantage']:.3f}" for f in _ours(report)),
         ),
         (
-            "Sizes of requests and answers do not tell how many rows match",
+            "The sizes of requests and answers do not reveal how many rows match",
             lambda: volume.attack(1),
             lambda report: "; ".join(f.learned for f in _ours(report)),
         ),
         (
-            "The same query asked a million times shows what it showed the first time",
+            "The same query asked a million times reveals no more than it did the first time",
             lambda: averaging.attack(1),
             lambda report: "; ".join(f.learned for f in _ours(report)),
         ),
         (
-            "Storage that swaps, replays, rolls back or truncates ends in an error, never in a wrong answer",
+            "Storage that swaps, replays, rolls back or truncates causes an error, never a wrong answer",
             storage.attack,
             lambda report: f"{sum(not f.won for f in _ours(report))} of {len(_ours(report))} attempts refused or found",
         ),

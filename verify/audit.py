@@ -1,7 +1,7 @@
-"""Epsilon under attack: seconds come in; a row for each mechanism goes out, with the most that it was caught losing.
+"""Audit the epsilon that every mechanism claims: a row for each, with the largest loss that was measured.
 
-Nothing secret is here: the tables are made up. A mechanism's row also runs its planted defects through the same audit.
-An auditor that sees little proves little, so a row does not hold unless a good part of the claim was shown to be lost.
+The tables are made up. A mechanism's row also runs its planted defects through the same audit. An audit that measures
+little proves little, so a row holds only if a good part of the claimed loss was actually seen.
 """
 
 import multiprocessing
@@ -24,14 +24,14 @@ LARGER = {"fmi": Fraction(4), "dp-rmi": Fraction(4), "database": Fraction(4)}
 SHARES = {"database": 8.0, "dp-plr": 3.0, "dp-plr-paper": 3.0, "adaptive-tree": 3.0, "fmi": 3.0, "dp-rmi": 3.0}
 SHARES |= {"paper-tree": 2.0, "wide-tree": 2.0, "dp-plr-lossless": 2.0}
 LEAST_RUNS = {"fmi": 6000, "dp-rmi": 6000, "database": 600}
-RUNS = 3000  # at least, of any other: what has to be shown is shown by so many, but for one chance in a million
+RUNS = 3000  # at least, of any other: enough to show what has to be shown, with a chance of failure of one in a million
 SHOWN, DATABASE_SHOWN = 0.5, 0.25  # of the claim
 OWN_TIME = 0.7  # of all: the rest is for the planted defects
 DEFECT_RUNS = 2500  # at which a doubled epsilon shows as 1.5 at least
 
 
 def rows(seconds: float) -> Iterator[Row]:
-    """One row a mechanism, within about so many seconds in all; on every core there is."""
+    """One row for each mechanism, in about `seconds` altogether, on all cores."""
     cores = len(os.sched_getaffinity(0))
     unit = cores * OWN_TIME * seconds / sum(SHARES.get(name, 1.0) for name in NAMES)
     with ProcessPoolExecutor(cores, multiprocessing.get_context("spawn")) as pool:

@@ -1,11 +1,11 @@
-"""Fuzzing: every reader of bytes or text is fed what coverage leads to, for a fixed time, in a process of its own.
+"""Fuzz every reader of bytes or text, guided by coverage, for a fixed time, each in a process of its own.
 
     python -m verify.fuzz [TARGET ...] [--seconds 10]
 
-Targets come in (fuzz_targets.py), findings go out: inputs that end in an exception outside ScumbleError's tree, a hang,
+The targets are in fuzz_targets.py. A finding is an input that ends in an exception outside ScumbleError's tree, a hang
 or a dead process. Each is kept in verify/corpus/TARGET/ under the start of its SHA-256, and `make test` replays it from
 then on. One finding does not end a run: further inputs that fail at the same line are passed over. A process notes the
-input that it is about to run where its parent can read it, whatever becomes of it, and ends without the interpreter's
+input that it is about to run where its parent can read it even if the process dies, and ends without the interpreter's
 shutdown: libFuzzer would call exit() with the interpreter held, for which threads of pyarrow's may be waiting.
 """
 
@@ -62,7 +62,7 @@ PLANTED = {
 
 
 class Hang(BaseException):
-    """An input took too long. No Exception: nobody on the way may take it for a refusal."""
+    """An input took too long. Not an Exception, so that no handler on the way takes it for a refusal."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Outcome:
 
 def rows(seconds: float) -> Iterator[Row]:
     """Fuzz every target, and the planted ones, within about so many seconds altogether."""
-    claim = "whatever bytes or text come in: an answer or a ScumbleError, no crash, no hang"
+    claim = "any bytes or text end in an answer or a ScumbleError: no crash, no hang"
     check = "atheris, coverage-guided, each target in its own process"
     if importlib.util.find_spec("atheris") is None:
         yield Row(claim, check, HINT, holds=False)
@@ -164,17 +164,17 @@ def kept(name: str) -> list[bytes]:
 
 def keep(outcome: Outcome) -> list[str]:
     """Put the findings of a target into the corpus; where each failed, and what it is called."""
-    told = []
+    kept_as = []
     for where, data in outcome.findings.items():
         if outcome.name.startswith("planted"):
-            told.append(where)
+            kept_as.append(where)
             continue
         path = CORPUS / outcome.name / sha256(data).hexdigest()[:16]
         if data:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        told.append(f"{where} ({path.name})")
-    return told
+        kept_as.append(f"{where} ({path.name})")
+    return kept_as
 
 
 def _edges(log: str) -> int:
@@ -182,7 +182,7 @@ def _edges(log: str) -> int:
 
 
 class Notes:
-    """What a child is doing, in a file that both have mapped: a dead process tells it too."""
+    """What a child is doing, in a file that both have mapped: it can be read after the process has died."""
 
     _HEAD = struct.Struct("<3q")  # inputs begun, inputs ended, bytes of the last one
 

@@ -1,4 +1,4 @@
-"""What is fuzzed: for every reader of bytes or text, a function that takes any bytes, and true inputs to start from.
+"""The fuzz targets: for every reader of bytes or text, a function that takes any bytes, and valid inputs to start from.
 
 A target holds if it returns or raises a ScumbleError. Everything works on small databases of its own in a temporary
 folder; no target needs atheris, so that `make test` can replay the corpus.
@@ -73,7 +73,7 @@ class Ready:
 
 
 def holds(run: Run, data: bytes) -> None:
-    """Call a target; whatever is no ScumbleError gets out."""
+    """Call a target, and let every exception out that is no ScumbleError."""
     with suppress(ScumbleError):
         run(data)
 
@@ -274,7 +274,7 @@ def _place_of(home: Path, what: str) -> Path:
 
 def _put(home: Path, what: str, content: bytes) -> None:
     place = _place_of(home, what)
-    if what == "manifest":  # whoever replaces it gives it the right name, too
+    if what == "manifest":  # an attacker would give it the right name, too
         name = f"{place.name[:8]}-{sha256(content).hexdigest()[:16]}.manifest"
         place.unlink()
         place = place.with_name(name)
@@ -415,7 +415,7 @@ def _mutate_manifest(data: bytes, rng: Random) -> bytes:
 
 
 def _manifest(home: Path) -> Ready:
-    """Manifests that nobody vouches for: the envelope, the shapes that they state, and the enclave, which refuses."""
+    """Manifests without a valid seal: the envelope, the shapes that they state, and the enclave, which refuses."""
     with _make_database(home) as db:
         assert isinstance(db.service, Provider)
         head = db.service.store.head()
@@ -458,7 +458,7 @@ def _catalog(home: Path) -> Ready:
 
 
 def _wire(home: Path) -> Ready:
-    """Requests that an owner's key vouches for, whatever they hold: `SEPARATOR` stands between two of them."""
+    """Requests in a session with the owner's key, with any content: `SEPARATOR` stands between two of them."""
     with _make_database(home) as db:
         assert isinstance(db.service, Provider)
         store, key, table = db.service.store, db._at.key, db.table("t")

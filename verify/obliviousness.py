@@ -1,4 +1,4 @@
-"""The kernels' machine code, attacked with memcheck, lackey and objdump.
+"""Check that no branch, address or division in the kernels' machine code depends on a secret.
 
 Secrets are marked undefined; memcheck reports every branch and every address that depends on one. lackey records every
 instruction and address: the records of two different tables must be the same. Memcheck is blind to a division, whose
@@ -88,7 +88,7 @@ class Build:
 
 
 def missing() -> str | None:
-    """What these checks need and is not there, with the command that installs it."""
+    """What these checks need but the machine lacks, with the command that installs it; None if nothing."""
     if not shutil.which("valgrind") or not Path("/usr/include/valgrind/memcheck.h").exists():
         return "valgrind is missing: apt-get install valgrind"
     return None
@@ -107,7 +107,7 @@ def build_script() -> ModuleType:
 def compiled(compiler: str, options: Sequence[str], folder: Path) -> Build:
     """The harness and the kernels, each an object, with the extension's flags but for the level given."""
     script = build_script()
-    # valgrind 3.19 cannot read the fifth version of what clang tells debuggers; the pragmas that clang skips are gcc's
+    # valgrind 3.19 cannot read clang's DWARF 5; the pragmas that clang does not know are gcc's
     flags = [flag for flag in script.FLAGS if not flag.startswith("-O")] + ["-gdwarf-4", "-Wno-unknown-pragmas"]
     objects = []
     for source in (HARNESS, *(NATIVE / name for name in script.SOURCES)):
@@ -192,7 +192,7 @@ def divisions(code: Path) -> dict[str, int]:
 
 
 def rows(seconds: float) -> Iterator[Row]:
-    """The rows of the table. They take about two minutes, whatever the budget."""
+    """The rows of the table. They take about two minutes; `seconds` changes nothing."""
     del seconds
     if lack := missing():
         yield Row("the kernels' code depends on no secret", "memcheck, lackey", lack, False)

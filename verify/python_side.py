@@ -1,9 +1,9 @@
-"""The Python around the kernels, attacked: read as text, and run whole under memcheck with every secret undefined.
+"""Check the Python around the kernels: read its source, and run all of it under memcheck with every secret undefined.
 
 In the second check a real database is made, and Python itself runs under valgrind: pages become undefined as soon as
 they are decrypted, bounds as soon as they are unpacked, rows of a load as soon as they arrive; answers and pages become
-defined again right before they are sealed. Whatever branches on them in between (numpy, cffi, Python, the kernels) is
-counted, and must be nothing; run as a program, this module is what valgrind runs.
+defined again right before they are sealed. Every branch on them in between (numpy, cffi, Python, the kernels) is
+counted, and there must be none. Run as a program, this module is what valgrind runs.
 """
 
 import ctypes

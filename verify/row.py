@@ -7,7 +7,7 @@ __all__ = ["Row"]
 
 @dataclass(frozen=True)
 class Row:
-    """One claim that was attacked. `planted` names the defects that were planted and `caught` says how many were found.
+    """One claim that was attacked. `planted` names the defects that were planted, `caught` those that the check found.
 
     A row holds if `holds`, and if every planted defect was caught: a check that cannot fail proves nothing.
     """
@@ -21,5 +21,5 @@ class Row:
 
     @property
     def ok(self) -> bool:
-        """Whether the claim stands and the check bites."""
+        """Whether the claim stands and every planted defect was caught."""
         return self.holds and set(self.planted) == set(self.caught)

@@ -1,7 +1,7 @@
-"""`make verify`: runs every check, prints a table of what was claimed, how it was attacked and what came out.
+"""`make verify`: run every check and print a table of what is claimed, how it was attacked and what was found.
 
-Each module of CHECKS has `rows(seconds)`, which yields its rows within about so many seconds. The table is also written
-to verify-output/verify.json; nothing in it is secret. The exit code is 1 unless every row holds and every planted
+Each module of CHECKS has `rows(seconds)`, which yields its rows within about that time. The table is also written to
+verify-output/verify.json; nothing in it is secret. The exit code is 1 unless every row holds and every planted
 defect was caught.
 """
 
@@ -33,7 +33,7 @@ CHECKS = {
     "soak": 60,
     "service": 60,
 }
-# What these find is partly a matter of luck: a new input, a noisy machine. `--lenient` tells it without failing.
+# What these find is partly a matter of luck: a new input, a noisy machine. `--lenient` prints it without failing.
 LUCK = ("timing", "fuzz", "soak", "service")
 OUTPUT = Path("verify-output")
 # Beyond Python, gcc and make: the program, and Debian's package that has it.
@@ -42,7 +42,7 @@ WIDTHS = {"claim": 40, "check": 24, "figure": 44, "planted": 26}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the checks; 0 if all is well."""
+    """Run the checks; 0 if every row holds."""
     parser = argparse.ArgumentParser(prog="python -m verify.run", description=__doc__)
     parser.add_argument("--only", metavar="NAMES", help=f"some of {','.join(CHECKS)}")
     parser.add_argument("--seconds-scale", metavar="X", type=float, default=1.0, help="times each check's seconds")
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := [name for name in names if name not in CHECKS]:
         parser.error(f"there is no check {', '.join(unknown)}")
     if lacking := needs():
-        _say(f"missing: {', '.join(lacking)}; what needs them will not hold. apt-get install {' '.join(lacking)}")
+        _say(f"missing: {', '.join(lacking)}; rows that need them will not hold. apt-get install {' '.join(lacking)}")
     found, seconds = [], {}
     for name in names:
         start = time.monotonic()
@@ -74,18 +74,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def needs() -> list[str]:
-    """The packages that are missing."""
+    """The Debian packages that are missing."""
     return [package for program, package in NEEDED.items() if not shutil.which(program)]
 
 
 def checked(name: str, seconds: float, load: Callable[[str], ModuleType] = importlib.import_module) -> Iterator[Row]:
-    """The rows of a module; one that does not hold if there is no such module, it fails, or it has nothing to say."""
+    """The rows of a module; if it is missing, raises or yields nothing, a row that does not hold."""
     count = 0
     try:
         for row in load(f"verify.{name}").rows(seconds):
             count += 1
             yield row
-    except Exception as error:  # whatever a check does wrong, the others are to run
+    except Exception as error:  # the other checks should still run
         yield Row(f"{name} runs to its end", "run", f"{type(error).__name__}: {error}", False)
     else:
         if not count:

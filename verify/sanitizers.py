@@ -370,7 +370,7 @@ def _drive(library: Path, what: str, seconds: float) -> None:
     while time.monotonic() < end or not rounds:
         rounds += 1
         for name, call in KERNELS.items():
-            print(name, flush=True)  # the last line tells which one a report is about
+            print(name, flush=True)  # the last line says which one a report is about
             calls += _run_examples(lib, arena, call, rounds)
     print(f"calls: {calls}", flush=True)
 

@@ -1,4 +1,4 @@
-"""Kills under load: clients of a service load and ask all the time, while enclaves, clients and the front are killed.
+"""Kill a service under load: clients load and query all the time, while enclaves, clients and the front are killed.
 
     python -m verify.service [--seconds 150] [--kills 300] [--seed 1]
 
@@ -36,19 +36,7 @@ from verify.service_front import FRONT_FAULTS, Front
 __all__ = ["CAUGHT_AS", "Storm", "Tally", "planted", "rows", "storm"]
 
 CLIENTS = 4
-VICTIMS = (
-    "enclave",
-    "client",
-    "enclave",
-    "front",
-    "client",
-    "enclave",
-    "enclave",
-    "client",
-    "enclave",
-    "client",
-    "enclave",
-)
+VICTIMS = ("enclave", "client", "enclave", "front", "client", *("enclave", "enclave", "client") * 2)
 LIFE_BATCHES = 120
 MOST_LOADS_BETWEEN, LONGEST_PAUSE_SECONDS, STEP_SECONDS = 2, 1.0, 0.03
 LOOK_EVERY, LOOK_FOR_FAULT_EVERY = 12, 4
@@ -58,7 +46,7 @@ SERVERS = multiprocessing.get_context("forkserver")
 
 T = TypeVar("T")
 
-# By what each fault is found: it may show in more than one way, but not in any.
+# The findings that count as catching a fault; it may show in more than one way.
 CAUGHT_AS = {
     "acknowledged before the commit": (
         "acknowledged, and not there",
@@ -75,11 +63,11 @@ CAUGHT_AS = {
 
 
 def rows(seconds: float) -> Iterator[Row]:
-    """Kill for half of so many seconds; then plant faults, each of which has to be found."""
+    """Kill for half of the time; then plant faults, each of which has to be found."""
     tally = storm(0.5 * seconds, seed=int(time.time()))
     caught = [fault for fault, names in CAUGHT_AS.items() if planted(fault).findings.keys() & set(names)]
     yield Row(
-        "a service killed at any moment, or its client, loses no acknowledged load, doubles none, and answers right",
+        "a service or client killed at any moment loses no acknowledged load, doubles none, and answers right",
         "random SIGKILLs of enclaves, clients and the front under load; a checker of the clients' journals",
         str(tally),
         not tally.findings and tally.kills.total() > 0 and not tally.undecided,
@@ -129,7 +117,7 @@ class Tally:
 
 
 class Storm:
-    """The one who kills: it has the service, the clients, and no part in what they say."""
+    """Starts the service and its clients, kills them at random, and checks what they leave."""
 
     def __init__(self, folder: Path, rng: Random, fault: str) -> None:
         self._folder, self._rng, self._fault = folder, rng, fault
@@ -250,7 +238,7 @@ class Storm:
     # --- what has to hold --------------------------------------------------------------------------
 
     def _look(self) -> Verdict:
-        """Read the table as a stranger to all clients would, and compare it with the journals."""
+        """Read the table over a new connection, and compare it with the journals."""
 
         def pull() -> tuple[float, list[tuple[int, int, int, int]]]:
             with opened(self._url, self._key) as db:

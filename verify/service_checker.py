@@ -1,4 +1,4 @@
-"""An independent checker of acknowledged loads: clients' journals and a table's rows come in, findings go out.
+"""An independent checker: compare a table's rows with what the clients' journals say was loaded and answered.
 
 It knows nothing of any client's state but its journal, and imports nothing of Scumble. Journals hold what was sent,
 acknowledged and answered, with the machine's monotonic time; all rows follow from the numbers of their batches

@@ -1,7 +1,7 @@
-"""Clients of a service for the kill test: each loads batches and asks all the time, and writes down what happens.
+"""Clients of a service for the kill test: each loads batches and queries all the time, and keeps a journal of it.
 
-What is written to its own journal is on disk before a load is sent, and again after it is acknowledged, so that a kill
-at any moment leaves a true account. `CLIENT_FAULTS` are clients that do wrong, which the checker has to find.
+The journal is on disk before a load is sent, and again after it is acknowledged, so that it is true whenever the client
+is killed. `CLIENT_FAULTS` are clients that do wrong, which the checker has to find.
 """
 
 import json

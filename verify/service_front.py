@@ -2,7 +2,7 @@
 
     python -m verify.service_front FOLDER PORT [FAULT]
 
-Prints its port once it serves. `Front` is the handle of whoever starts, kills and restarts it.
+Prints its port once it serves. `Front` starts, kills and restarts it from another process.
 """
 
 import signal
@@ -84,7 +84,7 @@ def _runs(pid: int) -> bool:
 
 
 def _acknowledge_early() -> None:
-    """A load is acknowledged, and committed some time later: if nobody kills the front in between."""
+    """A load is acknowledged, and committed some time later: unless the front is killed in between."""
     from scumble.store.files import FileStore
 
     def early(store: FileStore, version: int, manifest: bytes) -> None:

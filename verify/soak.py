@@ -1,9 +1,9 @@
-"""A soak: loads, queries, drops, rekeys and checks on one database, by a process that is killed at random moments.
+"""A soak test: loads, queries, drops, rekeys and checks on one database, by a process killed at random moments.
 
     python -m verify.soak [--seconds 3600] [--seed 1]
 
-The parent knows what every table has to hold. A writer does what it is told and acknowledges it; a reader, which is
-never killed, answers queries all the while. Held after every step: each answer is right; an acknowledged load is there
+The parent knows what every table should hold. A writer carries out its orders and acknowledges each; a reader, which is
+never killed, answers queries meanwhile. Checked after every step: each answer is right; an acknowledged load is there
 exactly once, one that was cut short wholly or not at all; the ledger forgets nothing; the reader's memory stays flat;
 and after a last clean writer the folder holds what the head names and nothing else. Every few hundred versions a new
 database is begun.
@@ -79,7 +79,7 @@ class Broken(Exception):
 
 
 def rows(seconds: float) -> Iterator[Row]:
-    """Soak for most of so many seconds; then plant faults, each of which has to be found."""
+    """Soak for half of the time; then plant faults, each of which has to be found."""
     share = seconds / (2 * len(FAULTS))
     tally, broken = soak(seconds / 2, seed=int(time.time()))
     caught = []
@@ -309,7 +309,7 @@ def _load_twice() -> None:
 
 
 def _forget_spending() -> None:
-    """Whoever opens the database puts an old copy of the ledger back."""
+    """Opening the database puts an old copy of the ledger back."""
     enter = opening.open
 
     def forgetting(folder: Path, **options: Any) -> Database:
@@ -345,7 +345,7 @@ class Child:
         far.close()
 
     def say(self, *task: Any) -> None:
-        """Tell it to do something."""
+        """Send it an order."""
         self.line.send(task)
 
     def heard(self, seconds: float = PATIENCE_SECONDS) -> tuple[str, Any] | None:
@@ -372,7 +372,7 @@ class Child:
         return answer[1]
 
     def kill(self) -> None:
-        """End it, whatever it does."""
+        """SIGKILL, and wait for it to end."""
         self.process.kill()
         self.process.join()
 
@@ -383,7 +383,7 @@ class Child:
 
 
 class Soak:
-    """The parent: what it has told its children to do, and so what the database has to hold."""
+    """The parent: it orders every change, so it knows what the database has to hold."""
 
     def __init__(self, folder: Path, rng: Random, fault: str) -> None:
         self._folder, self._rng, self._fault = folder, rng, fault

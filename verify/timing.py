@@ -1,4 +1,4 @@
-"""How long the enclave takes, attacked: tables with the same public parameters and very different rows come in.
+"""Check that the time of an answer does not depend on the rows: time tables that agree in everything public.
 
 In the manner of dudect (Reparaz, Balasch and Verbauwhede, 2017): the same request is put to all of them in random order
 many times, what lies above a percentile is cropped, and a t says whether the times differ. The clock stands where
@@ -37,7 +37,7 @@ __all__ = ["Found", "Verdict", "found_in", "judged", "rows", "yuen"]
 ROWS = 30_000
 CAPACITY = 32_768
 PAGE_ROWS = 1024
-CROPPED = 0.8  # the slower ones: whatever the machine did meanwhile, even if it is busy most of the time
+CROPPED = 0.8  # the slower ones, which say more about the rest of the machine than about the enclave
 THRESHOLD = 5.0  # |t| beyond
 # A smaller share of the time shows for the same rows in two databases as well: it is where they lie in memory.
 SMALLEST = 0.005
@@ -95,7 +95,7 @@ class Verdict(NamedTuple):
 
 
 Measure = Callable[[int, int], Found]
-"""Which set of databases, and how many times as long as usual, come in."""
+"""Called with the number of a set of databases, and how many times longer than usual to measure."""
 
 
 def rows(seconds: float) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""Timing contestants side by side: calls come in, the typical seconds of one call go out for each.
+"""Time several contestants side by side: the typical seconds of one call of each.
 
 The machine may be busy with something else. So contestants take turns in rounds, every round has a median, and the
 least of a contestant's medians counts: what it takes when it is disturbed least, by the same rule for everyone.
@@ -24,7 +24,7 @@ def side_by_side(
         chosen = [arguments[(place + call) % len(arguments)] for call in range(calls)]
         place += calls
         for name, contestant in contestants.items():
-            contestant(*chosen[0])  # the caches are whoever came before's
+            contestant(*chosen[0])  # the caches still hold what the previous contestant used
             best[name] = min(best[name], median(_timed(contestant, one) for one in chosen))
     return best
 

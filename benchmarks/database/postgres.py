@@ -1,4 +1,4 @@
-"""A PostgreSQL of our own for the time of a benchmark: made in a temporary folder, reached by its socket, then removed.
+"""A PostgreSQL server for one benchmark: made in a temporary folder, reached by its socket, then removed.
 
 The data is made up, so it needs no password: the folder is open to its own user and to root. `find_postgres` says
 whether there is one; nothing is installed or left behind.
@@ -95,7 +95,7 @@ def fill(connection: Any, table: str, rows: Any, columns: str, key: str, plain: 
 
 
 def _user() -> int | None:
-    """Whom the server runs as, if not as whoever runs this."""
+    """The user that the server runs as, if not the one who runs this."""
     if os.geteuid() != 0:
         return None
     for name in USERS:

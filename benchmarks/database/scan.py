@@ -71,7 +71,7 @@ def measure_rows(rows: int, rounds: int, page_rows: int = PAGE_ROWS) -> dict[str
     point, scan = database.prepare(QUERY.format("?", "?")), database.prepare(SCAN)
     explained = database.explain(SCAN, (0, KEYS // 3)).tables[0]
     columns = len(explained.columns_read)
-    # Where an index tells that the last pages have dummies only, these are left out.
+    # Pages that hold only dummies according to the index are left out.
     assert 2 * explained.pages_read >= explained.pages_of_full_scan, "this is no full scan"
     keys = bounds(rows, 1, 200)
     best = {"point": float("inf"), "scan": float("inf"), "aes": float("inf")}

@@ -1,4 +1,4 @@
-"""The tables of the benchmarks, and databases that hold them: a number of rows comes in, a database goes out.
+"""The benchmarks' tables, of any number of rows, and databases that hold them.
 
 Rows are made up, and the same for the same number. A database is made once in a run and kept until its end: figures
 share them, and what they measure does not change them.

@@ -1,4 +1,4 @@
-"""The paper's table 1 and appendix A.1 as code: a setting comes in, printed and corrected bounds in rows go out.
+"""The paper's table 1 and appendix A.1 as code: the bounds in rows for a setting, as printed and as corrected.
 
 The printed bounds are O(...); they are taken with the constant 1, as the paper compares them. Corrections carry the
 number of the slip in docs/paper-notes.md. `one` is a bound for one lookup, made once; `all` for every lookup over the

@@ -1,4 +1,4 @@
-"""The data sets: a name comes in, the counts of a public domain go out, with a sentence on where they come from.
+"""The data sets, by name: counts over a public domain, with a sentence on where they come from.
 
 Made-up keys come from seeded generators, so that everybody has the same; real ones from packages. Nothing is secret.
 """

@@ -42,7 +42,7 @@ GRID: dict[Size, tuple[tuple[int, ...], tuple[str, ...], tuple[str, ...]]] = {
     "quick": ((64, 1024), ("1",), ("0.1", "0.01")),
     "tiny": ((64,), ("1",), ("0.1",)),
 }
-BUILDS: dict[Size, int] = {"full": 1000, "quick": 200, "tiny": 40}
+BUILDS: dict[Size, int] = {"full": 1000, "quick": 200, "tiny": 10}
 WATCHED = 32  # lookups that bounds for one lookup are held against, in every build
 Samples = dict[tuple[str, str], NDArray[np.float64]]  # quantity and scope: builds, or builds times watched lookups
 

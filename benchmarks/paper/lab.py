@@ -1,4 +1,4 @@
-"""Where experiments run: a folder and a size come in; cells that are kept, tables and figures go out.
+"""Where experiments run: a folder that keeps what was measured, and writes tables and figures of it.
 
 A cell is one piece of work, such as one index on one data set. Its numbers are kept as JSON with the terms that they
 were measured under: a run that was interrupted goes on where it stopped, and other terms, or other code, measure again.
@@ -58,7 +58,7 @@ def slug(name: str) -> str:
 
 @dataclass
 class Lab:
-    """One run: where it keeps things, how large it is, and how it tells what it does."""
+    """One run: its folder, its size, and how it reports progress."""
 
     out: Path
     size: Size

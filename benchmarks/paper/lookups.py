@@ -1,4 +1,4 @@
-"""What lookups bring: an index on a data set comes in, rows missed and rows read too many go out.
+"""How good lookups are: the rows that an index misses on a data set, and those that it reads in vain.
 
 Accuracy and overhead are two views of the same builds, so both tables read these cells.
 """

@@ -1,4 +1,4 @@
-"""How indexes grow with the domain: a number of keys comes in, bytes and times of each index go out.
+"""How indexes grow with the domain: the bytes and times of each index for a number of keys.
 
 Storage and times read the same cells. Ten rows for every key of the domain, lognormal over it.
 """

@@ -12,7 +12,7 @@ INK, GREY, LINE = "#222222", "#666666", "#dddddd"
 
 @dataclass(frozen=True)
 class IndexStyle:
-    """One index in every figure: never told apart by colour alone."""
+    """One index in every figure: never distinguished by colour alone."""
 
     color: str
     marker: str

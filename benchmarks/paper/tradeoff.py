@@ -10,7 +10,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.figure import Size
 from benchmarks.paper.data import Dataset
@@ -49,6 +48,7 @@ RATES: dict[Size, tuple[float | None, ...]] = {
     "tiny": (None,),
 }
 RATE_EPSILONS: dict[Size, tuple[str, ...]] = {"full": ("1", "10"), "quick": ("10",), "tiny": ("1",)}
+STEPS: dict[Size, int] = {"full": 128, "quick": 128, "tiny": 6}  # of training
 CLOSE_UP: dict[Size, str] = {"full": "lognormal 1M", "quick": "lognormal 1M", "tiny": "lognormal 1K"}
 METHODS: dict[str, dict[str, Any]] = {
     "FMI": {"sensitivity": "clip"},
@@ -91,7 +91,7 @@ def run(lab: Lab) -> None:
 def _trace(lab: Lab, name: str, method: str) -> dict[str, Any]:
     def make() -> dict[str, Any]:
         data = lab.dataset(name)
-        index = _fmi(method, unsafe_trace=True)
+        index = _fmi(method, STEPS[lab.size], unsafe_trace=True)
         build(Contender(method, lambda: index, needs_delta=True, trained=True), _case(data, TOTAL))
         steps = [(step, float(spent), error) for step, (spent, error) in enumerate(index.unsafe_history)]
         return {"rows": data.rows, "steps": steps}
@@ -108,7 +108,7 @@ def _errors(lab: Lab, name: str, epsilon: str) -> dict[str, float]:
         curve = np.cumsum(data.counts)
         line = np.rint(np.arange(1, len(curve) + 1) / len(curve) * data.rows)
         errors = {
-            method: float(np.mean([_largest(data, curve, method, Fraction(epsilon)) for _ in range(builds)]))
+            method: float(np.mean([_largest(data, method, Fraction(epsilon), STEPS[lab.size]) for _ in range(builds)]))
             for method in METHODS
         }
         return {"rows": data.rows, "N": data.domain.size, "line": float(np.abs(line - curve).max()), **errors}
@@ -118,19 +118,20 @@ def _errors(lab: Lab, name: str, epsilon: str) -> dict[str, float]:
     return result
 
 
-def _largest(data: Dataset, curve: NDArray[np.int64], method: str, epsilon: Fraction) -> float:
+def _largest(data: Dataset, method: str, epsilon: Fraction, steps: int) -> float:
+    curve = np.cumsum(data.counts)
     ranks = np.arange(len(curve))
     if method in LABELS:
-        contender = Contender(method, lambda: _fmi(method), needs_delta=True, trained=True)
+        contender = Contender(method, lambda: _fmi(method, steps), needs_delta=True, trained=True)
         fitted: Any = build(contender, _case(data, epsilon))
         return float(np.abs(fitted.model.at(ranks) - curve).max())
     fitted = build(Contender(method, lambda: DPPLRIndex(**METHODS[method])), _case(data, epsilon))
     return float(np.abs(fitted.model.segments.at_many(ranks) - curve).max())
 
 
-def _fmi(method: str, *, unsafe_trace: bool = False) -> FMIIndex:
+def _fmi(method: str, steps: int, *, unsafe_trace: bool = False) -> FMIIndex:
     kind = UnsafeAppendixFMI if method == "FMI, appendix" else FMIIndex
-    return kind(unsafe_trace=unsafe_trace, **METHODS[method])
+    return kind(steps=steps, unsafe_trace=unsafe_trace, **METHODS[method])
 
 
 def _case(data: Dataset, epsilon: Fraction) -> Case:
@@ -187,7 +188,8 @@ def _rates(lab: Lab) -> None:
         found: list[tuple[str, float | None, float]] = []
         for epsilon in RATE_EPSILONS[lab.size]:
             for rate in RATES[lab.size]:
-                kind = Contender("FMI", lambda rate=rate: FMIIndex(learning_rate=rate), needs_delta=True, trained=True)  # type: ignore[misc]
+                index = FMIIndex(steps=STEPS[lab.size], learning_rate=rate)
+                kind = Contender("FMI", lambda index=index: index, needs_delta=True, trained=True)  # type: ignore[misc]
                 fitted: Any = build(kind, _case(data, Fraction(epsilon)))
                 found.append((epsilon, rate, float(np.abs(fitted.model.at(ranks) - curve).max())))
         return found

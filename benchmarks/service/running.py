@@ -1,4 +1,4 @@
-"""A service for benchmarks and the demo: a folder comes in, a provider is started in it, its address goes out."""
+"""A provider's service in a process of its own, for the benchmarks and the demo."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Random queries: tables come in; SQL with its parameters goes out, in DuckDB's dialect.
+"""Random queries over given tables: SQL in DuckDB's dialect, with its parameters.
 
 An ORDER BY in these queries names every column of the answer, so that the answer's order is determined.
 """
@@ -213,25 +213,9 @@ def _comparable(left: Col, right: Col) -> bool:
 
 def random_query(rng: Random, tables: Sequence[RandomTable]) -> Query:
     """Any query over one or more of the tables."""
-    makers = [
-        bare_aggregates,
-        bare_aggregates,
-        bare_aggregates,
-        aggregates,
-        aggregates,
-        aggregates,
-        groups,
-        groups,
-        groups,
-        rows,
-        rows,
-        rows,
-        selected_expressions,
-        distinct,
-        windows,
-        ctes,
-    ]
-    makers += [subqueries, joins, joins, left_joins, self_joins, unions, whole_table, group_rows]
+    makers = [*[bare_aggregates] * 3, *[aggregates] * 3, *[groups] * 3, *[rows] * 3]
+    makers += [selected_expressions, distinct, windows, ctes, subqueries, joins, joins, left_joins, self_joins]
+    makers += [unions, whole_table, group_rows]
     return rng.choice(makers)(Writer(rng, rng.choice(["", "", "?", "$"])), list(tables))
 
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -59,11 +59,26 @@ DAY = datetime.date(2019, 7, 23)
 AMOUNT = Decimal("987654321.37")
 
 
-@pytest.fixture
-def home(place: Path) -> Path:
-    with create(place / "home") as db:
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("origin")
+    with create(home) as db:
         load(db, "t")
+    return home
+
+
+@pytest.fixture
+def home(origin: Path, place: Path) -> Path:
+    copy(origin, place / "home")
     return place / "home"
+
+
+@contextmanager
+def refused(error: type[ScumbleError], match: str | None = None) -> Iterator[pytest.ExceptionInfo[ScumbleError]]:
+    """What is inside raises such an error, with a hint."""
+    with pytest.raises(error, match=match) as caught:
+        yield caught
+    assert caught.value.hint
 
 
 def _with(name: str, value: object, kind: pa.DataType | None = None) -> pa.Table:
@@ -209,9 +224,8 @@ def test_a_csv_with_a_key_out_of_its_domain(home: Path, place: Path) -> None:
     ],
 )
 def test_sources_that_are_none(home: Path, source: object, error: type[ScumbleError]) -> None:
-    with reopen(home) as db, pytest.raises(error) as caught:
+    with reopen(home) as db, refused(error):
         db.load("new", source)
-    assert caught.value.hint
     _check_as_before(home)
 
 
@@ -220,9 +234,8 @@ def test_sources_that_are_none(home: Path, source: object, error: type[ScumbleEr
 
 def test_no_key_file(home: Path) -> None:
     (home / "db.key").rename(home / "away")
-    with pytest.raises(KeyRefused, match="there is no key file") as caught:
+    with refused(KeyRefused, match="there is no key file"):
         reopen(home)
-    assert caught.value.hint
     (home / "away").rename(home / "db.key")
     _check_as_before(home)
 
@@ -234,9 +247,8 @@ def test_a_wrong_passphrase(place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with create(home, passphrase="open sesame") as db:  # noqa: S106
         load(db, "t")
     for given in ("open barley", "", None):
-        with pytest.raises(KeyRefused) as caught:
+        with refused(KeyRefused) as caught:
             reopen(home, passphrase=given)
-        assert caught.value.hint
         assert "barley" not in str(caught.value)
     with reopen(home, passphrase="open sesame") as db:  # noqa: S106
         assert stored(db, "t") == expected(1)
@@ -245,29 +257,25 @@ def test_a_wrong_passphrase(place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_key_of_another_database(home: Path, place: Path) -> None:
     with create(place / "other"):
         pass
-    with pytest.raises(KeyRefused, match="another database") as caught:
+    with refused(KeyRefused, match="another database"):
         reopen(home, key=place / "other/db.key")
-    assert caught.value.hint
     _check_as_before(home)
 
 
 def test_no_database_and_one_that_is_there(home: Path, place: Path) -> None:
-    with pytest.raises(NotFound) as caught:
+    with refused(NotFound):
         reopen(place / "nothing")
-    assert caught.value.hint
-    with pytest.raises(Exists) as again:
+    with refused(Exists):
         create(home)
-    assert again.value.hint
-    with pytest.raises(Exists):
+    with refused(Exists):
         create(home, key=place / "another.key")
     assert not (place / "another.key").exists()
     _check_as_before(home)
 
 
 def test_a_key_that_would_lie_in_the_folder(place: Path) -> None:
-    with pytest.raises(InvalidParameter) as caught:
+    with refused(InvalidParameter):
         create(place / "home", key=place / "home/db/my.key")
-    assert caught.value.hint
     assert not (place / "home/db").exists()
 
 
@@ -307,20 +315,16 @@ def test_a_folder_that_may_not_be_read_or_written(place: Path) -> None:
                     path.chmod(0o755 if path.is_dir() else 0o644)
 
         def unreadable() -> None:
-            with pytest.raises(FileError) as caught:
+            with refused(FileError):
                 reopen(home)
-            assert caught.value.hint
 
         def unwritable() -> None:
             with reopen(home) as db:
                 assert counted(db, "t") == sums(1)
                 for write in (lambda: load(db, "new"), lambda: db.drop("t"), db.rekey):
-                    with pytest.raises(FileError) as caught:
+                    with refused(FileError):
                         write()
-                    assert caught.value.hint
-                assert "open" not in _states(
-                    db
-                )  # drawn: the noise may have been, before there was no room for the pages
+                assert "open" not in _states(db)  # but perhaps drawn: the noise comes before the pages
                 assert counted(db, "t") == sums(1)
 
         as_nobody(0o000, unreadable)
@@ -375,9 +379,8 @@ def test_a_disk_of_its_own_that_is_full(home: Path, place: Path) -> None:
                 while file.write(bytes(1024)):
                     pass
             for _ in range(3):
-                with pytest.raises(FileError) as caught:
+                with refused(FileError):
                     load(db, "new", 120, 2, capacity=128)
-                assert caught.value.hint
             with pytest.raises(FileError):
                 db.rekey()
             assert stored(db, "t") == expected(1)
@@ -413,9 +416,8 @@ def test_a_batch_that_does_not_fit_its_table(home: Path) -> None:
     for more in others.values():
         with reopen(home) as db:
             before = len(db.ledger.entries())
-            with pytest.raises(Exists) as caught:
+            with refused(Exists):
                 load(db, "t", seed=2, **more)
-            assert caught.value.hint
             assert "open" not in _states(db)
             assert set(_states(db)[before:]) <= {"cancelled"}
     _check_as_before(home)
@@ -424,9 +426,8 @@ def test_a_batch_that_does_not_fit_its_table(home: Path) -> None:
 def test_a_batch_with_other_columns(home: Path) -> None:
     table = rows(10, 2)
     for other in (table.drop_columns(["share"]), table.rename_columns(["k2", *table.column_names[1:]])):
-        with reopen(home) as db, pytest.raises(ScumbleError) as caught:
+        with reopen(home) as db, refused(ScumbleError):
             _load(db, "t", other)
-        assert caught.value.hint
     _check_as_before(home)
 
 
@@ -458,9 +459,8 @@ def test_an_overdraft_is_refused_before_any_work(place: Path) -> None:
             yield
 
         reader = pa.RecordBatchReader.from_batches(rows().schema, never())
-        with pytest.raises(Overdraft) as caught:
+        with refused(Overdraft) as caught:
             _load(db, "new", reader)
-        assert caught.value.hint
         assert "limit 3" in str(caught.value)
         assert files(home) == before[0]
         assert [entry.state for entry in db.ledger.entries()][:2] == ["drawn", "drawn"]
@@ -487,9 +487,8 @@ def test_the_ledger_is_as_it_was_after_an_overdraft(place: Path) -> None:
 def test_an_overdraft_of_delta(place: Path) -> None:
     home = place / "home"
     with create(home, limit=100, delta_limit="1e-9") as db:
-        with pytest.raises(Overdraft, match="delta") as caught:
+        with refused(Overdraft, match="delta"):
             load(db, "t", indexes=("k int:0:127 epsilon=1 beta=1e-6 slack=lossless",))
-        assert caught.value.hint
         assert db.ledger.spent_delta() == 0
         assert db.ledger.spent() == 0
         load(db, "t")
@@ -522,9 +521,8 @@ def test_an_overdraft_of_delta(place: Path) -> None:
 )
 def test_parameters_that_cannot_be(home: Path, more: dict[str, Any], error: type[ScumbleError]) -> None:
     with reopen(home) as db:
-        with pytest.raises(error) as caught:
+        with refused(error):
             load(db, "new", **more)
-        assert caught.value.hint
         assert "open" not in _states(db)
     _check_as_before(home)
 
@@ -536,7 +534,7 @@ def test_names_that_no_table_has(home: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["select", "Table1", "größe", "order", "_"])
 def test_names_that_a_table_can_have(home: Path, name: str) -> None:
-    """Whatever is let in can be asked for."""
+    """A name that a load accepts can be queried."""
     with reopen(home) as db:
         try:
             load(db, name)
@@ -571,9 +569,8 @@ def test_two_writers_at_once(home: Path) -> None:
             writer = provider.writer
             provider.writer = lambda: writer(0.1)  # it waits for five seconds otherwise
             for write in (lambda: load(db, "new"), lambda: db.drop("t"), db.rekey):
-                with pytest.raises(Busy) as caught:
+                with refused(Busy):
                     write()
-                assert caught.value.hint
             assert counted(db, "t") == sums(1)
     finally:
         holder.kill()

@@ -127,7 +127,7 @@ def _check_goes_on(home: Path, db: Database) -> None:
     assert not left, f"left over: {', '.join(sorted(left))}"
 
 
-def _told(error: Exception, home: Path) -> str:
+def _text(error: Exception, home: Path) -> str:
     first = str(error).partition("\n")[0].replace(str(home), "home")
     return f"{type(error).__name__}: {first}"
 
@@ -194,7 +194,7 @@ def _check_job(place: Path, name: str, half: bool, every: int) -> None:
                 _check_goes_on(home, db)
             outcomes.append(state)
         except (AssertionError, ScumbleError) as error:
-            failures.setdefault(_told(error, home), []).append(number)
+            failures.setdefault(_text(error, home), []).append(number)
         assert number < 1000
     assert number > 20
     assert failures == {}
@@ -229,7 +229,7 @@ def _check_init(place: Path, every: int) -> None:
                 assert db.check() == 0
                 _check_goes_on(home, db)
         except (AssertionError, ScumbleError) as error:
-            failures.setdefault(_told(error, home), []).append(number)
+            failures.setdefault(_text(error, home), []).append(number)
         assert number < 1000
     assert number > 10
     assert failures == {}

@@ -15,22 +15,7 @@ from scumble.owner.database import Database
 from scumble.store.transcript import Event
 
 ROWS = 4000
-WORDS = [
-    "alder",
-    "ash",
-    "aspen",
-    "beech",
-    "birch",
-    "cedar",
-    "elm",
-    "fir",
-    "larch",
-    "maple",
-    "oak",
-    "pine",
-    "rowan",
-    "yew",
-]
+WORDS = ["alder", "ash", "beech", "birch", "cedar", "elm", "fir", "larch", "maple", "oak", "pine", "rowan", "yew"]
 Loaded = tuple[Database, Plain]
 Pages = list[tuple[str, int, int]]
 

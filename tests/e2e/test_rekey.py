@@ -31,12 +31,19 @@ from scumble.owner.keys import OwnerKey
 from scumble.store.files import FileStore
 
 
-@pytest.fixture
-def home(place: Path) -> Path:
-    with create(place / "home") as db:
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("origin")
+    with create(home) as db:
         load(db, "t")
         load(db, "t", seed=2)
         load(db, "u", seed=3, indexes=())
+    return home
+
+
+@pytest.fixture
+def home(origin: Path, place: Path) -> Path:
+    copy(origin, place / "home")
     return place / "home"
 
 
@@ -254,7 +261,7 @@ def test_the_same_object_goes_on_after_a_rekey_that_failed(home: Path, moment: s
 
 
 def test_a_reader_that_was_open_during_the_rekey(home: Path) -> None:
-    """Its session has the old key: it is told that it is out of date, and never answered wrongly."""
+    """Its session has the old key: it gets `Stale` or a right answer, never a wrong one."""
     with reopen(home) as reader, reopen(home) as lazy, reopen(home) as writer:
         _check_whole(reader)
         writer.rekey()

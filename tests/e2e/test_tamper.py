@@ -135,7 +135,7 @@ def _some_of(home: Path, kind: str) -> list[Path]:
 
 
 def _check_change(home: Path, path: Path) -> Outcome:
-    """A file was changed: whatever is allowed, and nothing else."""
+    """A file was changed: check that the outcome is one that its kind allows."""
     kind, outcome = _kind(str(path.relative_to(home))), _outcome(home)
     match kind:
         case "pages" | "tags" | "manifest":
@@ -475,7 +475,7 @@ def _places(tree: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("anchored", [True, False])
 def test_a_catalog_altered_under_a_name_that_fits(home: Path, anchored: bool) -> None:
-    """The provider can hash, too: only the seal tells."""
+    """The provider can hash, too: only the seal shows it."""
     head = _manifests(home)[-1]
     public, sealed = unpack(head.read_bytes())
     for at in _places(json.loads(public))[1::3]:

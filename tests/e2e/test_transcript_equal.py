@@ -1,7 +1,7 @@
 """What the provider sees is the same for two tables that differ in everything secret, if their indexes are the same.
 
-To have the same indexes, the second table gets those that the first one was given. With indexes of its own, whatever no
-index has a part in is still the same, byte for byte.
+To have the same indexes, the second table gets those that the first one was given. With indexes of its own, everything
+that no index has a part in is still the same, byte for byte.
 """
 # ruff: noqa: S608  the SQL is the test's own
 

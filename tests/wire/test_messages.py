@@ -13,7 +13,7 @@ from scumble.types.declared import parse_type
 from scumble.wire.grants import Grant
 from scumble.wire.jobs import Call, CreateRun, FinishRun, Greet, Job, MayWrite, ReadPages, Relay, Share, unpack_answer
 from scumble.wire.messages import from_fields, from_list, to_list
-from scumble.wire.plan import ALWAYS, Aggregate, Aggregates, Plan
+from scumble.wire.plan import Aggregate, Aggregates, Constant, Plan
 from scumble.wire.requests import (
     Abandon,
     AddGrant,
@@ -51,7 +51,7 @@ REQUESTS: list[Request[Any]] = [
     AddGrant(Grant("0" * 16, "ada", bytes(32), {"t": frozenset(["read"])}), rehearsed=True),
     RevokeGrant("ada"),
     ListGrants(),
-    Prepare(Plan("t", (ALWAYS,), Aggregates((Aggregate("count", None),)))),
+    Prepare(Plan("t", (Constant(True),), Aggregates((Aggregate("count", None),)))),
     ForgetPlans(),
     LOAD,
     Reserve(16),
