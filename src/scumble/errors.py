@@ -31,8 +31,10 @@
         └── Overflow           a sum or product beyond 128 bits
 
 An error is a plain sentence; what the reader can do about it is in `hint`. No key, count or other value from the
-data ever enters either.
+data ever enters either. Errors about rows also carry `row` and `column`.
 """
+
+from typing import Self
 
 __all__ = [
     "AttestationRefused",
@@ -79,15 +81,43 @@ class ScumbleError(Exception):
         return self.message if self.hint is None else f"{self.message}\nhint: {self.hint}"
 
 
+class _AboutRow(ScumbleError):
+    """An error that knows which `row` it is about, counted as its message counts, and which `column`.
+
+    A refused key is written in two parts, the `subject` ("the key") and what is wrong with it (" is null"), so that
+    `at` can say the same of another row: "the key in row 7 is null".
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        row: int | None = None,
+        column: str | None = None,
+        subject: str = "",
+    ) -> None:
+        where = f" in row {row}" if subject and row is not None else ""
+        super().__init__(f"{subject}{where}{message}", hint=hint)
+        self.row = row
+        self.column = column
+        self._parts = subject, message
+
+    def at(self, row: int | None) -> Self:
+        """Return the same refusal about another row, or without one: batches and null-free columns count their own."""
+        subject, trouble = self._parts
+        return type(self)(trouble, hint=self.hint, row=row, column=self.column, subject=subject)
+
+
 class DomainError(ScumbleError):
     """A key domain that cannot be: empty, unsorted, or written wrongly."""
 
 
-class OutOfDomain(DomainError):
+class OutOfDomain(_AboutRow, DomainError):
     """A key that its domain does not hold."""
 
 
-class InvalidKeys(ScumbleError):
+class InvalidKeys(_AboutRow):
     """Keys that are null, NaN or of a type that the domain cannot map."""
 
 
@@ -161,8 +191,8 @@ class Stale(DatabaseError):
     """The table changed since the request was planned: plan again."""
 
 
-class BadRows(DatabaseError):
-    """Rows that cannot be loaded; the message says which, and never what is in them."""
+class BadRows(_AboutRow, DatabaseError):
+    """Rows that cannot be loaded; `row` and `column` say which, and nothing says what is in them."""
 
 
 class KeyRefused(ScumbleError):

@@ -4,7 +4,6 @@ The file is read in batches and only the one column is kept, so memory is bounde
 table. Everything here is secret: an error names the file, the line or the row, and shows no cell.
 """
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ __all__ = ["SUFFIXES", "count_keys"]
 
 SUFFIXES = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".npy")
 _NPY_ROWS = 1 << 20  # read at a time
-_ROW = re.compile(r"\bin row (\d+)")
 
 
 def count_keys(file: Path, column: str | None, domain: Domain) -> NDArray[np.int64]:
@@ -31,7 +29,7 @@ def count_keys(file: Path, column: str | None, domain: Domain) -> NDArray[np.int
         try:
             ranks = domain.ranks(keys)
         except (InvalidKeys, OutOfDomain) as refusal:
-            raise _moved(refusal, first_row) from None
+            raise refusal.at(None if refusal.row is None else refusal.row + first_row) from None
         np.add.at(counts, ranks, 1)
         first_row += len(keys)
     return counts
@@ -84,9 +82,3 @@ def _arrow_batches(file: Path, column: str, form: str) -> Iterator[Any]:
     except (pa.ArrowException, OSError) as error:
         name = "parquet" if form == "parquet" else "Arrow IPC"
         raise FileError(f"{file} is not a whole {name} file", hint="write it again, or restore it") from error
-
-
-def _moved(refusal: InvalidKeys | OutOfDomain, rows: int) -> InvalidKeys | OutOfDomain:
-    """The same refusal with its row counted from the start of the file rather than of its batch."""
-    message = _ROW.sub(lambda row: f"in row {int(row[1]) + rows}", refusal.message, count=1)
-    return type(refusal)(message, hint=refusal.hint)

@@ -5,7 +5,6 @@ capacity and on what the ledger has paid for. `load` is the whole of it: refuse 
 rows, fix the capacity, have the runs built.
 """
 
-import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -43,9 +42,6 @@ from scumble.wire.catalog import Catalog, Table
 from scumble.wire.requests import RowLayout
 
 __all__ = ["LoadOptions", "LoadReport", "Progress", "can_reopen", "dummy_rows", "encode_rows", "load"]
-
-
-_IN_ROW = re.compile(r" in row (\d+)")
 
 
 def encode_rows(
@@ -119,12 +115,11 @@ class _Keys:
             return domain.ranks(self.array if present is None else self.array.drop_null())
         except (InvalidKeys, OutOfDomain) as error:
             refusal = error
-        column, found = f"column {self.column.name!r}", _IN_ROW.search(refusal.message)
-        if found is None:  # of the wrong type altogether
-            raise BadRows(f"{column}: {refusal.message}", hint=refusal.hint)
-        row = int(found[1]) if present is None else int(present[int(found[1])])
-        trouble = _IN_ROW.sub("", refusal.message, count=1)
-        raise BadRows(f"{column}, row {self.first_row + row}: {trouble}", hint=refusal.hint)
+        name, trouble = self.column.name, refusal.at(None).message
+        if refusal.row is None:  # of the wrong type altogether
+            raise BadRows(f"column {name!r}: {trouble}", hint=refusal.hint, column=name)
+        row = self.first_row + (refusal.row if present is None else int(present[refusal.row]))
+        raise BadRows(f"column {name!r}, row {row}: {trouble}", hint=refusal.hint, row=row, column=name)
 
 
 PAGE_ROWS = 1024

@@ -82,6 +82,7 @@ def convert(column: Column, values: Any, first_row: int = 1) -> Any:
         raise BadRows(
             f"column {column.name!r} is declared {column.type.label}, and {array.type} cannot be made that",
             hint="declare another type for it, or cast it before loading",
+            column=column.name,
         )
     if source == "float" and column.type.kind is Kind.DECIMAL:
         return _decimals_of_floats(column, array, first_row)
@@ -91,7 +92,7 @@ def convert(column: Column, values: Any, first_row: int = 1) -> Any:
 
 def refused(column: Column, row: int, trouble: str, hint: str = _FIT) -> BadRows:
     """Build the error for a row, counted from 1 within the load."""
-    return BadRows(f"column {column.name!r}, row {row}: {trouble}", hint=hint)
+    return BadRows(f"column {column.name!r}, row {row}: {trouble}", hint=hint, row=row, column=column.name)
 
 
 def values_of(array: Any, dtype: Any) -> NDArray[Any]:

@@ -4,12 +4,14 @@ A domain is public, the keys it maps are secret, and so is every rank of a loade
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scumble.errors import DomainError, InvalidKeys, InvalidParameter, OutOfDomain
+
+Refused = TypeVar("Refused", InvalidKeys, OutOfDomain)
 
 
 class Place(NamedTuple):
@@ -23,57 +25,55 @@ class Place(NamedTuple):
         """Return the same place in a given row."""
         return Place(self.subject, row, self.query)
 
-    def __str__(self) -> str:
+    def refused(self, kind: type[Refused], trouble: str, hint: str) -> Refused:
+        """Build the error for the key that stands here: the subject, its row, and what is wrong with it."""
         subject = "the key" if self.row is not None and self.subject == "the keys" else self.subject
-        return subject if self.row is None else f"{subject} in row {self.row}"
+        return kind(trouble, hint=hint, row=self.row, subject=subject)
 
 
 def is_null(place: Place) -> InvalidKeys:
     """Build the error for a missing key."""
     if place.query:
-        return InvalidKeys(f"{place} is null", hint="pass None itself for an open-ended query")
-    return InvalidKeys(f"{place} is null", hint="drop or fill the nulls first: a null has no rank")
+        return place.refused(InvalidKeys, " is null", "pass None itself for an open-ended query")
+    return place.refused(InvalidKeys, " is null", "drop or fill the nulls first: a null has no rank")
 
 
 def is_nan(place: Place) -> InvalidKeys:
     """Build the error for a key that is not a number."""
-    return InvalidKeys(f"{place} is NaN", hint="drop or fill the NaNs first: a NaN has no rank")
+    return place.refused(InvalidKeys, " is NaN", "drop or fill the NaNs first: a NaN has no rank")
 
 
 def wrong_type(place: Place, found: str, label: str, takes: str) -> InvalidKeys:
     """Build the error for a key of a type that the domain cannot map."""
-    return InvalidKeys(f"{place}: {found} is not what the domain {label} maps", hint=f"it takes {takes}")
+    return place.refused(InvalidKeys, f": {found} is not what the domain {label} maps", f"it takes {takes}")
 
 
 def unreadable(place: Place, form: str) -> InvalidKeys:
     """Build the error for text that should spell a key and does not."""
-    return InvalidKeys(f"{place} is text that does not read as {form}", hint="correct or drop that row")
+    return place.refused(InvalidKeys, f" is text that does not read as {form}", "correct or drop that row")
 
 
 def too_coarse(place: Place, label: str) -> InvalidKeys:
     """Build the error for a float so large that neighbouring grid points look the same."""
-    return InvalidKeys(
-        f"{place} is a float too large to tell neighbours on the grid of {label} apart",
-        hint="pass Decimal, text or Arrow decimals, which are exact",
-    )
+    trouble = f" is a float too large to tell neighbours on the grid of {label} apart"
+    return place.refused(InvalidKeys, trouble, "pass Decimal, text or Arrow decimals, which are exact")
 
 
 def outside(place: Place, label: str) -> OutOfDomain:
     """Build the error for a key beyond the bounds of its domain."""
-    return OutOfDomain(f"{place} is outside the domain {label}", hint="widen the domain, or drop that row")
+    return place.refused(OutOfDomain, f" is outside the domain {label}", "widen the domain, or drop that row")
 
 
 def off_grid(place: Place, label: str) -> OutOfDomain:
     """Build the error for a key between two grid points of its domain."""
-    return OutOfDomain(
-        f"{place} lies between two steps of the domain {label}",
-        hint="use a finer step, or round the keys first",
-    )
+    trouble = f" lies between two steps of the domain {label}"
+    return place.refused(OutOfDomain, trouble, "use a finer step, or round the keys first")
 
 
 def unlisted(place: Place, label: str) -> OutOfDomain:
     """Build the error for a key that is not in the domain's list."""
-    return OutOfDomain(f"{place} is not in the list of the domain {label}", hint="add it to the list, or drop that row")
+    trouble = f" is not in the list of the domain {label}"
+    return place.refused(OutOfDomain, trouble, "add it to the list, or drop that row")
 
 
 def uneven(lows: int, highs: int) -> InvalidKeys:

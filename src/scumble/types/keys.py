@@ -114,7 +114,7 @@ def read_column(keys: object, place: Place) -> Column:
     if isinstance(keys, str | bytes) or not isinstance(keys, Iterable):
         return _read_list([keys])
     if isinstance(keys, Mapping | Set):
-        raise InvalidKeys(f"{place}: a {type(keys).__name__} has no rows", hint="pass a list or an array")
+        raise place.refused(InvalidKeys, f": a {type(keys).__name__} has no rows", "pass a list or an array")
     return _read_list(list(keys))
 
 
@@ -153,7 +153,7 @@ def _read_list(keys: Sequence[object]) -> Column:
 def _read_numpy(array: NDArray[Any], place: Place) -> Column:  # noqa: PLR0911  (one for each type)
     if array.ndim != 1:
         if array.ndim > 1:
-            raise InvalidKeys(f"{place} form an array of {array.ndim} dimensions", hint="pass one dimension")
+            raise place.refused(InvalidKeys, f" form an array of {array.ndim} dimensions", "pass one dimension")
         array = array.reshape(1)
     name = array.dtype.name
     match array.dtype.kind:
@@ -205,7 +205,7 @@ def _read_arrow(keys: Any, place: Place) -> Column:  # noqa: PLR0911  (one for e
     if isinstance(keys, pa.Scalar):
         return _read_list([keys])
     if not isinstance(keys, pa.Array | pa.ChunkedArray):
-        raise InvalidKeys(f"{place}: a {type(keys).__name__} is not one column", hint="pass one of its columns")
+        raise place.refused(InvalidKeys, f": a {type(keys).__name__} is not one column", "pass one of its columns")
     if kinds.is_dictionary(keys.type):
         keys = keys.cast(keys.type.value_type)
     if keys.null_count:

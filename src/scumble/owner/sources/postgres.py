@@ -123,6 +123,8 @@ def _array(cells: tuple[Any, ...], field: Any, done: int) -> Any:
     raise BadRows(
         f"column {field.name!r}, row {done + row + 1}: the value is no {field.type}",
         hint="declare another type for the column, or cast it in the query",
+        row=done + row + 1,
+        column=field.name,
     )
 
 
