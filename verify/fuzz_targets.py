@@ -43,9 +43,7 @@ from scumble.provider.front import Provider
 from scumble.sql import explain, prepare
 from scumble.store.files import FileStore
 from scumble.store.runs import stated_shapes
-from scumble.types import parse_domain
-from scumble.types.arrow import schema_of
-from scumble.types.declared import parse_type
+from scumble.types import parse_domain, parse_type, schema_of
 from scumble.wire.catalog import Catalog
 from scumble.wire.manifest import MAGIC, unpack
 from scumble.wire.requests import JSON, pack_execution

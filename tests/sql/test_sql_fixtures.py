@@ -9,8 +9,7 @@ import pytest
 from sql_tables import catalog_of, evaluate, small_table
 
 from scumble.sql import AggregateQuery, Bound, prepare
-from scumble.types import Schema
-from scumble.types.scalars import full_interval, value_of
+from scumble.types import ColumnType, Schema
 from scumble.wire.catalog import Table
 from scumble.wire.predicate import And, Compare, Constant, In, Or, Predicate
 
@@ -86,7 +85,7 @@ def shown(predicate: Predicate, schema: Schema, words: list[int]) -> str:
 def leaf(node: In, schema: Schema, words: list[int]) -> str:
     column = schema.columns[node.column]
     size = column.type.words
-    least, most = full_interval(column.type)
+    least, most = column.type.full_interval
     parts = []
     for n in range(node.intervals):
         at = node.offset + 2 * n * size
@@ -100,9 +99,9 @@ def leaf(node: In, schema: Schema, words: list[int]) -> str:
     return f"({text} or null)" if node.null_matches else text
 
 
-def end(type_: object, words: tuple[int, ...]) -> str:
+def end(type_: ColumnType, words: tuple[int, ...]) -> str:
     try:
-        return str(value_of(type_, words))  # type: ignore[arg-type]
+        return str(type_.value_of(words))
     except UnicodeDecodeError:
         return "..."
 

@@ -15,7 +15,6 @@ from sql_tables import Loaded, catalog_of, duck, evaluate, fetched, matches, sma
 
 from scumble.sql import AggregateQuery, RowQuery, prepare
 from scumble.sql.plan import cover
-from scumble.types.scalars import words_of
 from scumble.wire.plan import Expression
 
 KINDS = {
@@ -80,7 +79,7 @@ def test_conditions(connection: duckdb.DuckDBPyConnection, condition: str, batch
         keys = cover(fetch.predicate, place, type_, words)
         for row in loaded.rows:
             if matches(fetch.predicate, loaded.table.schema, row, words):
-                own = None if row[place] is None else words_of(type_, row[place])
+                own = None if row[place] is None else type_.words_of(row[place])
                 assert keys.nulls if own is None else any(low <= own <= high for low, high in keys.intervals)
 
 
@@ -165,7 +164,7 @@ def check_expressions(connection: duckdb.DuckDBPyConnection, query: AggregateQue
 def worked_out(expression: Expression, row: tuple[Any, ...]) -> int | None:
     match expression:
         case ("column", place):
-            return None if row[place] is None else words_of(TABLES[3].table.schema.columns[place].type, row[place])[0]
+            return None if row[place] is None else TABLES[3].table.schema.columns[place].type.words_of(row[place])[0]
         case ("constant", value):
             return int(value)
     left, right = (worked_out(side, row) for side in expression[1:])

@@ -13,7 +13,6 @@ from sqlglot import exp
 from scumble.errors import ScumbleError
 from scumble.owner.queries import LocalSQL
 from scumble.sql import AggregateQuery, Statement, prepare
-from scumble.types.arrow import arrow_type
 from scumble.wire.catalog import Catalog, Table
 
 __all__ = ["Described", "Describer"]
@@ -94,7 +93,7 @@ def _parameter_types(statement: Statement) -> dict[str, pa.DataType]:
             continue
         columns = [part.name.lower() for part in condition.iter_expressions() if isinstance(part, exp.Column)]
         types = {
-            arrow_type(column.type)
+            column.type.arrow_type
             for table in _tables(statement)
             for column in table.schema
             if column.name.lower() in columns

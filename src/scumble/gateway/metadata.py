@@ -13,7 +13,6 @@ from scumble.gateway.databases import SCHEMA, Databases
 from scumble.gateway.server_info import SERVER_INFO, server_info
 from scumble.gateway.type_info import TYPE_INFO, type_info
 from scumble.types import Column
-from scumble.types.arrow import arrow_type
 from scumble.wire.catalog import Table
 
 __all__ = ["METADATA", "Metadata"]
@@ -82,7 +81,7 @@ def _table_schema(database: str, table: Table) -> pa.Schema:
     return pa.schema(
         [
             pa.field(
-                column.name, arrow_type(column.type), column.nullable, metadata=_column_facts(database, table, column)
+                column.name, column.type.arrow_type, column.nullable, metadata=_column_facts(database, table, column)
             )
             for column in table.schema
         ]

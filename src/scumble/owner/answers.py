@@ -19,9 +19,7 @@ from numpy.typing import NDArray
 
 from scumble.errors import Overflow
 from scumble.sql import Output
-from scumble.types import Column, ColumnType, Kind, Schema
-from scumble.types.arrow import decode
-from scumble.types.scalars import value_of
+from scumble.types import Column, ColumnType, Schema
 from scumble.wire.plan import Aggregate, Aggregates
 
 if TYPE_CHECKING:
@@ -156,7 +154,7 @@ def matching_rows(answer: memoryview, schema: Schema, columns: Sequence[int]) ->
             valid = np.array(raw[at : at + rows][matched])
             at += rows
         chosen = np.array((values if words == 1 else values.reshape(rows, words))[matched])
-        arrays.append(decode(column, chosen, valid))
+        arrays.append(column.type.decode(chosen, valid))
     return pa.table(arrays, names=[column.name for column in kinds])
 
 
@@ -204,7 +202,7 @@ class GroupReader:
 
 def _codes(column: Column) -> list[Any]:
     """The values of a group column in the order of their codes."""
-    return [*(column.type.categories or (False, True)), *([None] if column.nullable else [])]
+    return [*column.type.group_values, *([None] if column.nullable else [])]
 
 
 def _finisher(output: Output, aggregate: Aggregate, schema: Schema) -> Callable[[State], Any]:
@@ -215,7 +213,7 @@ def _finisher(output: Output, aggregate: Aggregate, schema: Schema) -> Callable[
         return lambda state: state[0][0]
     if function in ("min", "max"):
         return lambda state: _extreme(state[1], kind, scale, least=function == "min") if state[0][0] else None
-    floats = kind is not None and kind.kind is Kind.FLOAT
+    floats = kind is not None and kind.is_float
     number = _doubles if floats else _integer
     if function == "sum" and floats:
         return lambda state: float(_doubles(state[1])) if state[0][0] else None
@@ -234,7 +232,7 @@ def _extreme(words: list[int], kind: ColumnType | None, scale: int, *, least: bo
     half = len(words) // 2
     chosen = words[:half] if least else words[half:]
     if kind is not None:
-        return value_of(kind, tuple(chosen))
+        return kind.value_of(tuple(chosen))
     high, low = chosen
     return _decimal(_integer([low ^ -(1 << 63), high]), scale)
 
@@ -242,7 +240,7 @@ def _extreme(words: list[int], kind: ColumnType | None, scale: int, *, least: bo
 def _sum(total: int, kind: ColumnType | None, scale: int) -> int | Decimal:
     if not abs(total) < 10**38:
         raise Overflow("a sum in this query leaves 128 bits", hint="cast to DOUBLE to compute in floats")
-    return _decimal(total, scale) if scale or (kind is not None and kind.kind is Kind.DECIMAL) else total
+    return _decimal(total, scale) if scale or (kind is not None and kind.digits > 0) else total
 
 
 def _spread(

@@ -34,10 +34,7 @@ from scumble.owner.sources import open_source
 from scumble.owner.versions import Session
 from scumble.privacy.amounts import Exact
 from scumble.privacy.budget import Budget
-from scumble.types import CategoryDomain, Column, Domain, Kind, Schema
-from scumble.types.arrow import encode_converted, schema_of
-from scumble.types.conversion import convert
-from scumble.types.declared import declaration
+from scumble.types import Column, Domain, Schema, convert, encode, schema_of
 from scumble.wire.catalog import Catalog, Table
 from scumble.wire.requests import RowLayout
 
@@ -61,7 +58,7 @@ def encode_rows(
         keys.setdefault(place, []).append(index)
     for place, (column, offset) in enumerate(zip(layout.schema, layout.column_offsets, strict=True)):
         array = convert(column, batch.column(place), first_row)
-        words, valid = encode_converted(column, array, first_row)
+        words, valid = encode(column, array, first_row)
         rows[:, offset : offset + column.type.words] = words.reshape(len(rows), column.type.words)
         if bits.shape[1]:
             _set_bit(bits[:, place // 64], place % 64, valid)
@@ -99,8 +96,7 @@ class _Keys:
     def put_ranks(self, ranks: NDArray[np.int64], domain: Domain) -> None:
         """Write the ranks of the keys; a null's is the domain's size."""
         present = None if self.valid is None or self.valid.all() else np.flatnonzero(self.valid)
-        type_ = self.column.type
-        if isinstance(domain, CategoryDomain) and type_.kind is Kind.CATEGORY and type_.categories == domain.values:
+        if self.column.type.words_are_ranks(domain):
             found = self.words if present is None else self.words[present]
         else:
             found = self._ranks(domain, present)
@@ -189,7 +185,7 @@ def load(
     """
     domains, types = {spec.column: spec.domain for spec in indexes}, dict(options.types or {})
     if name in catalog:  # what is not declared is as it was
-        types = {column.name: declaration(column) for column in catalog.table(name).schema} | types
+        types = {column.name: column.declaration for column in catalog.table(name).schema} | types
     rows_of = open_source(source, query=options.query, types=types, domains=domains)
     schema = schema_of(rows_of.schema, types=types, domains=domains)
     table = _target(catalog, name, schema)

@@ -20,7 +20,7 @@ from scumble.errors import BadQuery, Overflow, QueryError
 from scumble.owner.answers import GroupReader, Result, matching_rows
 from scumble.owner.versions import Session
 from scumble.sql import GROUPS, Access, AggregateQuery, Bound, Fetch, RowQuery, Statement
-from scumble.types.arrow import arrow_schema
+from scumble.types import arrow_schema
 from scumble.wire.catalog import Table
 from scumble.wire.plan import Plan
 from scumble.wire.requests import Scan

@@ -21,7 +21,7 @@ from scumble.sql.pushdown import conjuncts
 from scumble.sql.query import GROUPS, AggregateQuery, Output, OutputFunction
 from scumble.sql.rows import renaming, unqualified
 from scumble.sql.source import Span, edited
-from scumble.types import Kind, Schema
+from scumble.types import Schema
 from scumble.wire.plan import MAX_GROUPS, Aggregate, Aggregates, Expression, Function
 
 __all__ = ["Scaled", "aggregate_query", "arithmetic"]
@@ -59,9 +59,10 @@ def arithmetic(node: exp.Expr, schema: Schema, column: Callable[[exp.Column], in
 
 
 def _column(place: int | None, schema: Schema) -> Scaled | None:
-    if place is None or schema.columns[place].type.kind not in (Kind.INTEGER, Kind.DECIMAL):
+    type_ = None if place is None else schema.columns[place].type
+    if type_ is None or not type_.is_number or type_.is_float:
         return None
-    return Scaled(("column", place), schema.columns[place].type.scale)
+    return Scaled(("column", place), type_.scale)
 
 
 def _constant(node: exp.Expr) -> Scaled | None:
@@ -96,7 +97,6 @@ def _rescaled(side: Scaled, scale: int) -> Expression | None:
     return ("*", side.expression, ("constant", factor)) if factor < MAX_CONSTANT else None
 
 
-NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT)
 FUNCTIONS: dict[type[exp.Expr], OutputFunction] = {
     exp.Count: "count", exp.Sum: "sum", exp.Avg: "avg", exp.Min: "min", exp.Max: "max",
     exp.Variance: "var_samp", exp.VariancePop: "var_pop",
@@ -225,11 +225,11 @@ def _group_columns(select: exp.Select, scope: Scope, occurrence: Occurrence) -> 
         place = _group_place(item, select, scope, occurrence)
         _require(place is not None)
         assert place is not None  # noqa: S101 - _require has raised otherwise
-        kind = columns[place].type.kind
-        _require(kind in (Kind.CATEGORY, Kind.BOOLEAN))
+        values = columns[place].type.group_values
+        _require(bool(values))
         if place not in places:
             places[place] = None
-            size *= (2 if kind is Kind.BOOLEAN else len(columns[place].type.categories)) + columns[place].nullable
+            size *= len(values) + columns[place].nullable
     _require(bool(places) and size <= MAX_GROUPS)
     return tuple(places)
 
@@ -263,7 +263,7 @@ def _output(call: exp.AggFunc, name: str, scope: Scope, occurrence: Occurrence, 
     place = scope.place(argument, occurrence) if isinstance(argument, exp.Column) else None
     type_ = None if place is None else schema.columns[place].type
     if place is not None and type_ is not None:
-        _require(function in ("count", "min", "max") or type_.kind in NUMBERS)
+        _require(function in ("count", "min", "max") or type_.is_number)
         expression, scale = ("column", place), type_.scale
     else:
         scaled = arithmetic(argument, schema, lambda node: scope.place(node, occurrence))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from scumble.sql.constants import Bounds, Entry, Fixed, Range, Replan
-from scumble.types.scalars import Interval
+from scumble.types import Interval
 from scumble.wire.predicate import And, Compare, Constant, In, Or, Predicate
 
 __all__ = [

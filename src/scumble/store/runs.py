@@ -20,7 +20,6 @@ from typing import Any, Self
 from scumble.errors import Exists, InvalidParameter, ScumbleError, Tampered
 from scumble.store.disk import open_to_read, reading, remove, replace, writing
 from scumble.types import Schema
-from scumble.types.column import MAX_DECIMAL_DIGITS
 from scumble.wire.catalog import TAG_BYTES, Table
 from scumble.wire.manifest import public_part
 from scumble.wire.storage import RunShape
@@ -86,8 +85,6 @@ def stated_shapes(manifest: bytes) -> tuple[int, Mapping[str, Shape]]:
 def _table_shapes(fields: dict[str, Any]) -> list[tuple[str, Shape]]:
     if not fields["runs"]:
         return []
-    if any(column["type"].get("digits", 0) > MAX_DECIMAL_DIGITS for column in fields["schema"]):
-        raise ValueError  # a power of ten that nobody would live to see
     table = Table("", "", Schema.from_json(fields["schema"]), ())
     shapes = []
     for run in fields["runs"]:

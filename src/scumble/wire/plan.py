@@ -10,7 +10,7 @@ from math import prod
 from typing import Any, Literal, NamedTuple, Self
 
 from scumble.errors import InvalidParameter
-from scumble.types import Kind, Schema
+from scumble.types import Schema
 from scumble.wire.predicate import Predicate
 from scumble.wire.predicate import from_json as predicate_from_json
 from scumble.wire.predicate import to_json as predicate_to_json
@@ -66,7 +66,7 @@ class Aggregate:
         and the greatest; those of an expression are `wide_ordered`: high word, then low word with the top bit flipped.
         """
         kind = None if self.column is None else schema.columns[self.column].type
-        floats = kind is not None and kind.kind is Kind.FLOAT
+        floats = kind is not None and kind.is_float
         total: tuple[PartKind, int] = ("wide_sum", 3) if kind is None else ("doubles", 2) if floats else ("sum", 2)
         match self.function:
             case "count":
@@ -100,7 +100,11 @@ class Aggregates:
     def group_sizes(self, schema: Schema) -> tuple[int, ...]:
         """How many codes each group column has, that of null included; refused if they make more than MAX_GROUPS."""
         columns = [schema.columns[place] for place in self.group_by]
-        sizes = tuple((len(column.type.categories) or 2) + column.nullable for column in columns)
+        if not all(column.type.group_values for column in columns):
+            raise InvalidParameter(
+                "rows can be grouped by categories and booleans only", hint="group by another column"
+            )
+        sizes = tuple(len(column.type.group_values) + column.nullable for column in columns)
         if prod(sizes) > MAX_GROUPS:
             raise InvalidParameter("there are too many groups", hint=f"at most {MAX_GROUPS}, of all columns together")
         return sizes

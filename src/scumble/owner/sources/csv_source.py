@@ -15,20 +15,7 @@ from typing import Any, Self, TypeVar
 
 from scumble.errors import BadRows, FileError, NotFound, ScumbleError
 from scumble.owner.sources.batches import Source, sliced
-from scumble.types import (
-    CategoryDomain,
-    DateDomain,
-    DecimalDomain,
-    Domain,
-    ExplicitKeys,
-    FloatDomain,
-    IntegerDomain,
-    StringDomain,
-    TimestampDomain,
-)
-from scumble.types.arrow import arrow_type
-from scumble.types.column import MAX_DECIMAL_DIGITS
-from scumble.types.declared import parse_type, split_nullability
+from scumble.types import Domain, parse_type, split_nullability
 
 __all__ = ["UNCLOSED", "CountedQuotes", "LentFile", "open_csv"]
 
@@ -259,39 +246,14 @@ def _told_types(names: list[str], types: Mapping[str, str], domains: Mapping[str
     by_lower = {name.lower(): name for name in names}
     told: dict[str, Any] = {}
     for name, domain in domains.items():
-        if name.lower() in by_lower and (text := _type_text(domain)):
-            told[by_lower[name.lower()]] = arrow_type(parse_type(text))
+        if name.lower() in by_lower and (text := domain.cell_type):
+            told[by_lower[name.lower()]] = parse_type(text).arrow_type
     for name, declared in types.items():
         if name.lower() not in by_lower:
             raise NotFound(f"there is no column {name!r}", hint=f"the first line names {', '.join(names)[:200]}")
         if text := split_nullability(declared)[0]:
-            told[by_lower[name.lower()]] = arrow_type(parse_type(text))
+            told[by_lower[name.lower()]] = parse_type(text).arrow_type
     return told
-
-
-def _type_text(domain: Domain) -> str:  # noqa: PLR0911  (one for each domain)
-    """Return the type of an indexed column's cells; nothing if the domain does not tell."""
-    match domain:
-        case CategoryDomain() | StringDomain():
-            return "text"
-        case ExplicitKeys():
-            return (
-                "text" if isinstance(domain.keys[0], str) else "bigint" if int(domain.keys[-1]) < 2**63 else "ubigint"
-            )
-        case IntegerDomain():
-            return "bigint" if domain.high < 2**63 else "ubigint"
-        case FloatDomain():
-            return "double"
-        case DateDomain():
-            return "date"
-        case TimestampDomain():
-            return "timestamp_ns" if domain.resolution.endswith("ns") else "timestamp"
-        case DecimalDomain():
-            numbers = (domain.low, domain.high, domain.step)
-            scale = max(0, *(-int(number.as_tuple().exponent) for number in numbers))
-            whole = max(1, *(number.adjusted() + 1 for number in numbers))
-            return f"decimal({min(whole + scale, MAX_DECIMAL_DIGITS)},{scale})" if scale <= MAX_DECIMAL_DIGITS else ""
-    return ""
 
 
 def _settled(type_: Any) -> Any:
