@@ -1,8 +1,10 @@
 """The SQL types of columns, as JDBC and ODBC ask for them: a command comes in, a table of types goes out. Public."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
+
+from scumble.types import TYPES, SqlType
 
 __all__ = ["TYPE_INFO", "type_info"]
 
@@ -34,37 +36,7 @@ TYPE_INFO = pa.schema(
 )
 
 
-class _Type(NamedTuple):
-    name: str
-    code: int
-    size: int
-    radix: int | None = None
-    quote: str | None = None
-    parameters: list[str] | None = None
-    unsigned: bool | None = None
-    scale: int | None = None
-    subcode: int | None = None
-
-
-_TYPES = [
-    _Type("BOOLEAN", -7, 1),
-    _Type("TINYINT", -6, 3, 10, unsigned=False),
-    _Type("UTINYINT", -6, 3, 10, unsigned=True),
-    _Type("BIGINT", -5, 19, 10, unsigned=False),
-    _Type("UBIGINT", -5, 20, 10, unsigned=True),
-    _Type("DECIMAL", 3, 18, 10, parameters=["precision", "scale"], unsigned=False, scale=18),
-    _Type("INTEGER", 4, 10, 10, unsigned=False),
-    _Type("UINTEGER", 4, 10, 10, unsigned=True),
-    _Type("SMALLINT", 5, 5, 10, unsigned=False),
-    _Type("USMALLINT", 5, 5, 10, unsigned=True),
-    _Type("FLOAT", 7, 24, 2, unsigned=False),
-    _Type("DOUBLE", 8, 53, 2, unsigned=False),
-    _Type("VARCHAR", 12, 2**31 - 1, quote="'"),
-    _Type("DATE", 91, 10, quote="'", subcode=1),
-    _Type("TIME", 92, 15, quote="'", subcode=2),
-    _Type("TIMESTAMP", 93, 26, quote="'", subcode=3),
-    _Type("TIMESTAMP WITH TIME ZONE", 93, 32, quote="'", subcode=5),
-]
+_TYPES = sorted((sql for type_ in TYPES.values() for sql in type_.sql_types), key=lambda sql: sql.code)
 
 
 def type_info(command: Any) -> pa.Table:
@@ -73,7 +45,7 @@ def type_info(command: Any) -> pa.Table:
     return pa.Table.from_pylist([_row(kind) for kind in wanted], schema=TYPE_INFO)
 
 
-def _row(kind: _Type) -> dict[str, object]:
+def _row(kind: SqlType) -> dict[str, object]:
     number = kind.radix is not None
     return {
         "type_name": kind.name,

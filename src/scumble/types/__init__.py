@@ -20,7 +20,7 @@ schemas and domains are public; values, keys, words and ranks are secret. Other 
 from scumble.types.arrow import arrow_schema, convert, encode
 from scumble.types.boolean import BooleanType
 from scumble.types.category import CategoryDomain, CategoryType
-from scumble.types.column import Column, ColumnType, Interval, Operator, Schema, Words, register_types
+from scumble.types.column import TYPES, Column, ColumnType, Interval, Operator, Schema, SqlType, Words, register_types
 from scumble.types.date import DateDomain, DateType
 from scumble.types.decimal import DecimalDomain, DecimalType
 from scumble.types.declared import parse_type, schema_of, split_nullability
@@ -34,6 +34,7 @@ from scumble.types.timestamp import TimestampDomain, TimestampType
 
 __all__ = [
     "MAX_SIZE",
+    "TYPES",
     "CategoryDomain",
     "Column",
     "ColumnType",
@@ -46,6 +47,7 @@ __all__ = [
     "Interval",
     "Operator",
     "Schema",
+    "SqlType",
     "StringDomain",
     "TimestampDomain",
     "Words",

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.types.column import Bracket, Column, ColumnType, Words
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, Words
 
 __all__ = ["BooleanType"]
 
@@ -16,6 +16,7 @@ class BooleanType(ColumnType):
     kind = "boolean"
     names = dict.fromkeys(("boolean", "bool", "logical"), "boolean")
     examples = ("boolean",)
+    sql_types = (SqlType("BOOLEAN", -7, 1),)
     width_bytes = 1
     full_interval = (0,), (1,)
     group_values = (False, True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from datetime import date, datetime, time
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ __all__ = [
     "Interval",
     "Operator",
     "Schema",
+    "SqlType",
     "Words",
     "bytes_for",
     "clipped_span",
@@ -48,6 +49,20 @@ TYPES: dict[str, "type[ColumnType]"] = {}
 _USUAL = frozenset([int, str, float, Decimal, bool, date, datetime, time])
 
 
+class SqlType(NamedTuple):
+    """What JDBC and ODBC want to know of a type: its code in them, digits or letters, and how a literal is written."""
+
+    name: str
+    code: int
+    size: int
+    radix: int | None = None
+    quote: str | None = None
+    parameters: tuple[str, ...] | None = None
+    unsigned: bool | None = None
+    scale: int | None = None
+    subcode: int | None = None
+
+
 @dataclass(frozen=True)
 class ColumnType(ABC):
     """PUBLIC: one type with its parameters, which are its fields; `sql` is its name in DuckDB."""
@@ -57,6 +72,8 @@ class ColumnType(ABC):
     """What the owner may write for the type, DuckDB's aliases included, and the `sql` or name that each stands for."""
     examples: ClassVar[tuple[str, ...]]
     """How it is written, for hints."""
+    sql_types: ClassVar[tuple[SqlType, ...]] = ()
+    """The types of DuckDB that it stands for, unless another column type has listed them."""
 
     sql: str
 

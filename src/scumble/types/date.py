@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scumble.errors import InvalidKeys
 from scumble.types.arrow import values_of
-from scumble.types.column import Bracket, Column, ColumnType, Words, clipped_span
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, Words, clipped_span
 from scumble.types.domain import KEY, Domain, DomainPartError, Part, Place, is_null, unreadable
 from scumble.types.grid import Grid, GridDomain, Units
 from scumble.types.keys import DAY_NS, UNIT_NS, Floats, KeyColumn, Ticks, read_key
@@ -55,6 +55,7 @@ class DateType(ColumnType):
     kind = "date"
     names = dict.fromkeys(["date"], "date")
     examples = ("date",)
+    sql_types = (SqlType("DATE", 91, 10, quote="'", subcode=1),)
     width_bytes = 4
     full_interval = (-(2**31),), (2**31 - 1,)
     arrow_name = "date32"
@@ -160,9 +161,7 @@ def bound_of(part: str, value: object) -> int:
         raise DomainPartError(part, f"{_NAMES[part]} date or time cannot be read", hint=hint)
     if instant != int(instant) or not EARLIEST_NS <= instant <= LATEST_NS:
         raise DomainPartError(
-            part,
-            f"{_NAMES[part]} date or time is not a whole nanosecond of the years 1 to 9999 UTC",
-            hint=hint,
+            part, f"{_NAMES[part]} date or time is not a whole nanosecond of the years 1 to 9999 UTC", hint=hint
         )
     return int(instant)
 

@@ -18,17 +18,8 @@ from numpy.typing import NDArray
 
 from scumble.errors import InvalidParameter
 from scumble.types.arrow import bitmap, cast, check_rows, family, refused, unstorable, values_of
-from scumble.types.column import Bracket, Column, ColumnType, Interval, Words, bytes_for, numbers_in
-from scumble.types.domain import (
-    DomainPartError,
-    Part,
-    Place,
-    is_nan,
-    number_parts,
-    off_grid,
-    too_coarse,
-    unreadable,
-)
+from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, Words, bytes_for, numbers_in
+from scumble.types.domain import DomainPartError, Part, Place, is_nan, number_parts, off_grid, too_coarse, unreadable
 from scumble.types.grid import Grid, GridDomain, Units
 from scumble.types.integer import NUMERIC_SOURCES, beyond, is_common, unscaled
 from scumble.types.keys import Floats, KeyColumn, Ticks, read_key
@@ -51,6 +42,7 @@ class DecimalType(ColumnType):
     kind = "decimal"
     names = dict.fromkeys(("decimal", "numeric", "dec"), "decimal")
     examples = ("decimal(12,2)",)
+    sql_types = (SqlType("DECIMAL", 3, 18, 10, parameters=("precision", "scale"), unsigned=False, scale=18),)
     arrow_name = "decimal128"
     sources = NUMERIC_SOURCES
     is_number = True

@@ -317,6 +317,5 @@ def _wrong(text: str, start: int, stop: int, trouble: str, hint: str | None) -> 
     carets = "^" * max(1, min(stop, last) - start)
     indent = " " * (len(before) + start - first)
     return DomainError(
-        f"cannot read the domain {shown!r}: {trouble}\n    {before}{window}{after}\n    {indent}{carets}",
-        hint=hint,
+        f"cannot read the domain {shown!r}: {trouble}\n    {before}{window}{after}\n    {indent}{carets}", hint=hint
     )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import cast, family, values_of
-from scumble.types.column import Bracket, Column, ColumnType, Words, clipped_span
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, Words, clipped_span
 from scumble.types.decimal import DECIMAL, NUMBER, decimal_part, exact
 from scumble.types.domain import (
     EMPTY,
@@ -71,6 +71,7 @@ class FloatType(ColumnType):
         name: name for name in ("float", "double")
     }
     examples = ("float", "double")
+    sql_types = (SqlType("FLOAT", 7, 24, 2, unsigned=False), SqlType("DOUBLE", 8, 53, 2, unsigned=False))
     full_interval = (float_word(-math.inf),), (_NAN_WORD,)
     sources = NUMERIC_SOURCES
     is_float = is_number = True
@@ -238,8 +239,7 @@ class FloatDomain(Domain):
     def span(self, low: object, high: object) -> tuple[int, int]:
         """Return the first and last bin of the query low <= key <= high."""
         return self._span_of_numbers(
-            None if low is None else self._number(low, LOW),
-            None if high is None else self._number(high, HIGH),
+            None if low is None else self._number(low, LOW), None if high is None else self._number(high, HIGH)
         )
 
     def spans(self, lows: object, highs: object) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -1,4 +1,4 @@
-"""The domains that are regular grids: keys in exact units come in, ranks go out.
+"""Regular grids: the exact arithmetic from keys in whole units to ranks, and the domains that use it.
 
 The bounds and the step are public, keys and ranks are secret.
 """

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import check_rows, values_of
-from scumble.types.column import Bracket, Column, ColumnType, Interval, Words
+from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, Words
 from scumble.types.domain import EMPTY, HIGH, LOW, Domain, DomainPartError, Part, Place, number_parts
 from scumble.types.grid import Grid, GridDomain
 from scumble.types.keys import KeyColumn, Objects, Ticks, read_key
@@ -28,18 +28,20 @@ class _Size(NamedTuple):
     most: int
     bytes: int  # that a signed word for it takes
     arrow: str
+    code: int  # of JDBC
+    digits: int
     aliases: tuple[str, ...]
 
 
 _SIZES = {
-    "tinyint": _Size(-(2**7), 2**7 - 1, 1, "int8", ("int1",)),
-    "smallint": _Size(-(2**15), 2**15 - 1, 2, "int16", ("int2", "short")),
-    "integer": _Size(-(2**31), 2**31 - 1, 4, "int32", ("int", "int4", "signed")),
-    "bigint": _Size(-(2**63), 2**63 - 1, 8, "int64", ("int8", "long")),
-    "utinyint": _Size(0, 2**8 - 1, 2, "uint8", ("uint8",)),
-    "usmallint": _Size(0, 2**16 - 1, 4, "uint16", ("uint16",)),
-    "uinteger": _Size(0, 2**32 - 1, 8, "uint32", ("uint32",)),
-    "ubigint": _Size(0, 2**63 - 1, 8, "uint64", ("uint64",)),
+    "tinyint": _Size(-(2**7), 2**7 - 1, 1, "int8", -6, 3, ("int1",)),
+    "smallint": _Size(-(2**15), 2**15 - 1, 2, "int16", 5, 5, ("int2", "short")),
+    "integer": _Size(-(2**31), 2**31 - 1, 4, "int32", 4, 10, ("int", "int4", "signed")),
+    "bigint": _Size(-(2**63), 2**63 - 1, 8, "int64", -5, 19, ("int8", "long")),
+    "utinyint": _Size(0, 2**8 - 1, 2, "uint8", -6, 3, ("uint8",)),
+    "usmallint": _Size(0, 2**16 - 1, 4, "uint16", 5, 5, ("uint16",)),
+    "uinteger": _Size(0, 2**32 - 1, 8, "uint32", 4, 10, ("uint32",)),
+    "ubigint": _Size(0, 2**63 - 1, 8, "uint64", -5, 20, ("uint64",)),
 }
 _NAMES = {name: sql for sql, size in _SIZES.items() for name in (sql, *size.aliases)}
 NUMERIC_SOURCES = frozenset(["integer", "float", "decimal", "string"])
@@ -54,6 +56,9 @@ class IntegerType(ColumnType):
     kind = "integer"
     names = _NAMES
     examples = tuple(_SIZES)
+    sql_types = tuple(
+        SqlType(sql.upper(), size.code, size.digits, 10, unsigned=sql.startswith("u")) for sql, size in _SIZES.items()
+    )
     sources = NUMERIC_SOURCES
     is_integer = is_number = True
 

@@ -1,4 +1,4 @@
-"""Columns of keys: numpy, Arrow, pandas or plain Python come in, one of four plain forms goes out, exact.
+"""Columns of keys, read exactly from numpy, Arrow, pandas or plain Python into one of four plain forms.
 
 Everything here is secret; a null is refused with its row and nothing else.
 """

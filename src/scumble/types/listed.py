@@ -1,4 +1,4 @@
-"""The paper's dom(A), `keys:[1,5,9]`: keys come in, places in a public list of integers or strings go out.
+"""Domains that are public lists, where a key's rank is its place; among them the paper's dom(A), `keys:[1,5,9]`.
 
 The list is public, keys and ranks are secret; the search is for the owner's side.
 """
@@ -171,10 +171,7 @@ class ExplicitKeys(ListDomain):
         for item, key in enumerate(listed):
             if not texts and (not isinstance(key, int | np.integer) or isinstance(key, bool | np.timedelta64)):
                 raise DomainPartError(
-                    "list",
-                    f"item {item} is not an integer",
-                    item=item,
-                    hint="list integers only, or strings only",
+                    "list", f"item {item} is not an integer", item=item, hint="list integers only, or strings only"
                 )
         listed = tuple(str(key) for key in listed) if texts else tuple(int(key) for key in listed)
         check_list(listed, "keys")

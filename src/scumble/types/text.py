@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scumble.errors import BadRows, InvalidParameter
 from scumble.types.arrow import bitmap, family, first_failure, refused
-from scumble.types.column import Bracket, Column, ColumnType, Interval, Operator, Words, numbers_in
+from scumble.types.column import Bracket, Column, ColumnType, Interval, Operator, SqlType, Words, numbers_in
 from scumble.types.domain import EMPTY, KEY, KEYS, MAX_SIZE, Domain, DomainPartError, Place
 from scumble.types.keys import read_column
 from scumble.types.listed import ListDomain, list_text, string_list, text_ranks
@@ -44,6 +44,7 @@ class TextType(ColumnType):
     kind = "text"
     names = dict.fromkeys(("text", "varchar", "string", "char", "bpchar"), "text")
     examples = ("text(25)",)
+    sql_types = (SqlType("VARCHAR", 12, 2**31 - 1, quote="'"),)
     arrow_name = "string"
     sources = frozenset(["string", "integer", "boolean"])
     is_text = True
@@ -310,10 +311,7 @@ class StringDomain(ListDomain):
         listed = string_list(splits, "split points")
         if listed[0] == "":
             raise DomainPartError(
-                "list",
-                "the empty string splits nothing off",
-                item=0,
-                hint="leave it out: rank 0 starts there",
+                "list", "the empty string splits nothing off", item=0, hint="leave it out: rank 0 starts there"
             )
         if len(listed) == MAX_SIZE:
             raise DomainPartError("list", f"there are more than {MAX_SIZE} ranks", hint="use fewer split points")

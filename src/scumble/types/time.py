@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import check_rows, values_of
-from scumble.types.column import Bracket, Column, ColumnType, Words
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, Words
 
 __all__ = ["TimeType"]
 
@@ -22,6 +22,7 @@ class TimeType(ColumnType):
     kind = "time"
     names = dict.fromkeys(["time"], "time")
     examples = ("time",)
+    sql_types = (SqlType("TIME", 92, 15, quote="'", subcode=2),)
     full_interval = (0,), (_DAY_US - 1,)
     arrow_name = "time64"
     sources = frozenset(["time", "string"])

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import family, values_of
-from scumble.types.column import Bracket, Column, ColumnType, Words, clipped_span
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, Words, clipped_span
 from scumble.types.date import (
     EPOCH,
     FIRST_DAY,
@@ -40,15 +40,7 @@ _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}:[0-9]{
 _ZONED_MOMENT = re.compile(_MOMENT.pattern.removesuffix(")?") + r"(?:Z|[+-][0-9]{2}:[0-9]{2})?)?", re.ASCII)
 
 RESOLUTION = re.compile(r"(\d{1,18})(ns|us|ms|s|min|h|d)", re.ASCII)
-UNITS = {
-    "d": DAY_NS,
-    "h": 3600 * 10**9,
-    "min": 60 * 10**9,
-    "s": 10**9,
-    "ms": 10**6,
-    "us": 10**3,
-    "ns": 1,
-}
+UNITS = {"d": DAY_NS, "h": 3600 * 10**9, "min": 60 * 10**9, "s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _TIME_FIELD = re.compile(r"[^:T ]*(?:[T ][^:]*(?::\d\d){0,2}[^:]*(?:[+-]\d\d:\d\d)?)?")
 
 
@@ -64,6 +56,10 @@ class TimestampType(ColumnType):
         "timestamptz": _ZONED,
     }
     examples = tuple(_ARROW_UNITS)
+    sql_types = (
+        SqlType("TIMESTAMP", 93, 26, quote="'", subcode=3),
+        SqlType("TIMESTAMP WITH TIME ZONE", 93, 32, quote="'", subcode=5),
+    )
     arrow_name = "timestamp"
     full_interval = (-(2**63),), (2**63 - 1,)
 
