@@ -45,9 +45,7 @@ from scumble.provider.front import Provider
 from scumble.sql import explain, prepare
 from scumble.store.files import FileStore
 from scumble.store.layout import stated_shapes
-from scumble.types import parse_domain
-from scumble.types.arrow import schema_of
-from scumble.types.declared import parse_type
+from scumble.types import parse_domain, parse_type, schema_of
 from scumble.wire import requests
 from scumble.wire.grants import Grant
 from scumble.wire.manifest import MAGIC, unpack

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from scumble.enclave.pages import DataKeys
 from scumble.errors import NotFound, Tampered
-from scumble.types import Column, Schema
-from scumble.types.declared import parse_type
+from scumble.types import Column, Schema, parse_type
 from scumble.wire.catalog import Run, Table
 from scumble.wire.storage import RunShape
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from scumble.errors import BadRows
 from scumble.owner.encoding import dummy_rows, encode_rows
-from scumble.types import Domain, parse_domain
-from scumble.types.arrow import decode, schema_of
+from scumble.types import Domain, parse_domain, schema_of
 from scumble.wire.requests import RowLayout
 
 MARKER = "MARKER_7319"
@@ -62,7 +61,8 @@ def test_more_than_64_columns(cells: list[list[int | None]]) -> None:
     assert layout.key_offset == 72
     for place, column in enumerate(layout.schema):
         bits = rows[:, layout.validity_offset + place // 64].view(np.uint64) >> np.uint64(place % 64) & np.uint64(1)
-        assert decode(column, rows[:, layout.column_offsets[place]], bits).to_pylist() == [row[place] for row in cells]
+        words = rows[:, layout.column_offsets[place]]
+        assert column.type.decode(words, bits).to_pylist() == [row[place] for row in cells]
     for index, (place, _) in enumerate(indexes):
         expected = [domain.size if (key := row[place]) is None else domain.rank(key) for row in cells]
         assert rows[:, layout.key_offset + index].tolist() == expected

@@ -20,8 +20,7 @@ import pytest
 
 from scumble.errors import BadQuery, BadRows, FileError, InvalidParameter, NotFound, ScumbleError
 from scumble.owner.sources import Source, open_source
-from scumble.types import parse_domain
-from scumble.types.arrow import schema_of
+from scumble.types import parse_domain, schema_of
 
 MARKER = "MARKER_7319"
 ROWS = 1000

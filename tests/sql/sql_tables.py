@@ -4,6 +4,7 @@ The indexes are exact within their slack: what is tested here is the planner, no
 """
 
 import datetime
+import json
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -16,32 +17,31 @@ from scumble.index.curve import MonotoneCurve
 from scumble.index.file import IndexModel, encode
 from scumble.index.segments import fit_segments
 from scumble.sql import AggregateQuery, Bound, TableAccess
-from scumble.types import Column, ColumnType, Domain, Kind, Schema, parse_domain
-from scumble.types.scalars import words_of
+from scumble.types import Column, ColumnType, Domain, Schema, parse_domain, parse_type
 from scumble.wire.catalog import Catalog, Run, Table
 from scumble.wire.plan import And, Compare, Constant, In, Or, Predicate
 
 Rows = list[tuple[Any, ...]]
 _CONNECTION = duckdb.connect()
 
-INTEGER = ColumnType(Kind.INTEGER, "integer")
-BIGINT = ColumnType(Kind.INTEGER, "bigint")
-DOUBLE = ColumnType(Kind.FLOAT, "double")
-BOOLEAN = ColumnType(Kind.BOOLEAN, "boolean")
-DATE = ColumnType(Kind.DATE, "date")
-TIMESTAMP = ColumnType(Kind.TIMESTAMP, "timestamp")
+INTEGER = parse_type("integer")
+BIGINT = parse_type("bigint")
+DOUBLE = parse_type("double")
+BOOLEAN = parse_type("boolean")
+DATE = parse_type("date")
+TIMESTAMP = parse_type("timestamp")
 
 
 def decimal(digits: int, scale: int) -> ColumnType:
-    return ColumnType(Kind.DECIMAL, f"decimal({digits},{scale})", scale=scale, digits=digits)
+    return parse_type(f"decimal({digits},{scale})")
 
 
 def text(max_bytes: int) -> ColumnType:
-    return ColumnType(Kind.TEXT, "varchar", max_bytes=max_bytes)
+    return parse_type(f"text({max_bytes})")
 
 
 def category(*names: str) -> ColumnType:
-    return ColumnType(Kind.CATEGORY, "varchar", categories=tuple(sorted(names)))
+    return parse_type(f"category({json.dumps(names)})")
 
 
 @dataclass(eq=False)
@@ -108,7 +108,7 @@ def matches(  # noqa: PLR0911 - one for each node
         case Or(parts):
             return any(matches(part, schema, row, bounds) for part in parts)
         case Compare(left, right, op, negated):
-            a, b = (None if row[p] is None else words_of(schema.columns[p].type, row[p]) for p in (left, right))
+            a, b = (None if row[p] is None else schema.columns[p].type.words_of(row[p]) for p in (left, right))
             if a is None or b is None:
                 return False
             return {"=": a == b, "<": a < b, "<=": a <= b}[op] is not negated
@@ -116,7 +116,7 @@ def matches(  # noqa: PLR0911 - one for each node
             if row[place] is None:
                 return null_matches
             type_ = schema.columns[place].type
-            words, size = words_of(type_, row[place]), type_.words
+            words, size = type_.words_of(row[place]), type_.words
             ends = [tuple(bounds[offset + n * size : offset + (n + 1) * size]) for n in range(2 * intervals)]
             inside = any(low <= words <= high for low, high in zip(ends[::2], ends[1::2], strict=True))
             return inside is not negated

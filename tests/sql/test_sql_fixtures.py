@@ -10,8 +10,7 @@ from sql_tables import catalog_of, evaluate, renamed, small_table
 
 from scumble.sql import AggregateQuery, Bound, prepare
 from scumble.sql.plan import Paths
-from scumble.types import Schema
-from scumble.types.scalars import full_interval, value_of
+from scumble.types import ColumnType, Schema
 from scumble.wire.plan import And, Compare, Constant, In, Or, Predicate
 
 FOLDER = Path(__file__).parent
@@ -89,7 +88,7 @@ def shown(predicate: Predicate, schema: Schema, words: list[int]) -> str:
 def leaf(node: In, schema: Schema, words: list[int]) -> str:
     column = schema.columns[node.column]
     size = column.type.words
-    least, most = full_interval(column.type)
+    least, most = column.type.full_interval
     parts = []
     for n in range(node.intervals):
         at = node.offset + 2 * n * size
@@ -103,9 +102,9 @@ def leaf(node: In, schema: Schema, words: list[int]) -> str:
     return f"({text} or null)" if node.null_matches else text
 
 
-def end(type_: object, words: tuple[int, ...]) -> str:
+def end(type_: ColumnType, words: tuple[int, ...]) -> str:
     try:
-        return str(value_of(type_, words))  # type: ignore[arg-type]
+        return str(type_.value_of(words))
     except UnicodeDecodeError:
         return "..."
 

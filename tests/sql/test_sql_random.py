@@ -16,7 +16,6 @@ from sql_tables import catalog_of, duck, evaluate, fetched, finished, matches, r
 from scumble.sql import AggregateQuery, RowQuery, prepare
 from scumble.sql.aggregates.sum import SUM
 from scumble.sql.plan import cover
-from scumble.types.scalars import words_of
 from scumble.wire.plan import Expression
 
 KINDS = {
@@ -73,7 +72,7 @@ def test_conditions(connection: duckdb.DuckDBPyConnection, condition: str, batch
         keys = cover(predicate, place, type_, words)
         for row in loaded.rows:
             if matches(predicate, loaded.table.schema, row, words):
-                own = None if row[place] is None else words_of(type_, row[place])
+                own = None if row[place] is None else type_.words_of(row[place])
                 assert keys.nulls if own is None else any(low <= own <= high for low, high in keys.intervals)
 
 
@@ -150,7 +149,7 @@ def check_expressions(connection: duckdb.DuckDBPyConnection, query: AggregateQue
 def worked_out(expression: Expression, row: tuple[Any, ...]) -> int | None:
     match expression:
         case ("column", place):
-            return None if row[place] is None else words_of(TABLES[3].table.schema.columns[place].type, row[place])[0]
+            return None if row[place] is None else TABLES[3].table.schema.columns[place].type.words_of(row[place])[0]
         case ("constant", value):
             return int(value)
     left, right = (worked_out(side, row) for side in expression[1:])

@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 from sql_tables import INTEGER, Loaded, category, column, load, text
 
-from scumble.types import ColumnType, Kind, Schema
+from scumble.types import ColumnType, Schema, parse_type
 
 CATEGORIES = {
     "l_returnflag", "l_linestatus", "l_shipmode", "l_shipinstruct", "o_orderpriority", "o_orderstatus", "c_mktsegment",
@@ -50,9 +50,9 @@ def _type(name: str, sql: str, values: list[Any]) -> ColumnType:
         case "VARCHAR":
             return text(max(len(value.encode()) for value in values))
         case "DATE":
-            return ColumnType(Kind.DATE, "date")
+            return parse_type("date")
         case "DECIMAL":
-            return ColumnType(Kind.DECIMAL, sql.lower().replace(" ", ""), scale=2, digits=15)
+            return parse_type(sql)
         case "INTEGER":
             return INTEGER
-    return ColumnType(Kind.INTEGER, "bigint")
+    return parse_type("bigint")

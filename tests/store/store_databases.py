@@ -9,7 +9,7 @@ from typing import TypeVar
 from scumble.errors import NotFound
 from scumble.store.files import FileStore
 from scumble.store.protocol import Store
-from scumble.types import Column, ColumnType, Kind, Schema
+from scumble.types import Column, Schema, parse_type
 from scumble.wire.catalog import Catalog, Run, Table
 from scumble.wire.manifest import pack, public_part
 
@@ -17,9 +17,9 @@ PAGE_ROWS = 16
 AnyStore = TypeVar("AnyStore", bound=Store)
 SCHEMA = Schema(
     (
-        Column("amount", ColumnType(Kind.INTEGER, "bigint"), False),
-        Column("day", ColumnType(Kind.DATE, "date"), True),
-        Column("flag", ColumnType(Kind.BOOLEAN, "boolean"), False),
+        Column("amount", parse_type("bigint"), False),
+        Column("day", parse_type("date"), True),
+        Column("flag", parse_type("boolean"), False),
     )
 )
 SLOT_BYTES = (16 * 8 + 16, 16 * 5 + 16, 16 * 1 + 16)

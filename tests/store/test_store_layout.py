@@ -7,30 +7,22 @@ from store_databases import CATALOG_0_1, SCHEMA, manifest
 
 from scumble.errors import Tampered
 from scumble.store.layout import _row_bytes_0_1, stated_shapes
-from scumble.types import Column, ColumnType, Kind, Schema
-from scumble.types.column import INTEGER_WIDTHS
+from scumble.types import Column, Schema, parse_type
 from scumble.wire.catalog import Table
 from scumble.wire.manifest import pack
 
-TYPES = [
-    *(ColumnType(Kind.INTEGER, name) for name in INTEGER_WIDTHS),
-    *(ColumnType(Kind.DECIMAL, f"decimal({digits},1)", scale=1, digits=digits) for digits in range(1, 19)),
-    *(ColumnType(Kind.TEXT, "varchar", max_bytes=most) for most in (0, 1, 8, 9, 1000)),
-    *(
-        ColumnType(Kind.CATEGORY, "varchar", categories=tuple(f"{number:05d}" for number in range(count)))
-        for count in (1, 128, 129, 32768, 32769)
-    ),
-    ColumnType(Kind.BOOLEAN, "boolean"),
-    ColumnType(Kind.DATE, "date"),
-    ColumnType(Kind.TIME, "time"),
-    ColumnType(Kind.TIMESTAMP, "timestamp_ns"),
-    ColumnType(Kind.FLOAT, "double"),
+DECLARED = [
+    *("tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger", "ubigint"),
+    *(f"decimal({digits},1)" for digits in range(1, 19)),
+    *(f"text({most})" for most in (1, 8, 9, 1000)),
+    *(f"category({json.dumps([f'{number:05d}' for number in range(count)])})" for count in (1, 128, 129, 32768, 32769)),
+    *("boolean", "date", "time", "timestamp_ns", "timestamp with time zone", "double", "float"),
 ]
 
 
 @pytest.mark.parametrize("nullable", [False, True])
 def test_the_widths_of_release_0_1_are_those_that_it_wrote(nullable: bool) -> None:
-    schema = Schema(tuple(Column(f"c{place}", kind, nullable) for place, kind in enumerate(TYPES)))
+    schema = Schema(tuple(Column(f"c{place}", parse_type(text), nullable) for place, text in enumerate(DECLARED)))
     assert list(map(_row_bytes_0_1, schema.to_json())) == [column.page_row_bytes for column in schema]
 
 

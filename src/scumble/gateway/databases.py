@@ -20,7 +20,6 @@ from scumble.owner.database import Database
 from scumble.owner.queries import LocalSQL
 from scumble.sql import Statement, prepare
 from scumble.sql.parse import Span, edited, parse
-from scumble.types.arrow import arrow_type
 from scumble.wire.catalog import Catalog, Table
 
 __all__ = ["SCHEMA", "Databases", "Described", "Describer", "Routed"]
@@ -173,7 +172,7 @@ def _parameter_types(statement: Statement) -> dict[str, pa.DataType]:
             continue
         columns = [part.name.lower() for part in condition.iter_expressions() if isinstance(part, exp.Column)]
         types = {
-            arrow_type(column.type)
+            column.type.arrow_type
             for table in _tables(statement)
             for column in table.schema
             if column.name.lower() in columns

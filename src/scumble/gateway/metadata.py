@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from scumble import __version__
 from scumble.gateway.databases import SCHEMA, Databases
-from scumble.types import Column
-from scumble.types.arrow import arrow_type
+from scumble.types import TYPES, Column, SqlType
 from scumble.wire.catalog import Table
 
 __all__ = ["METADATA", "Metadata"]
@@ -83,7 +82,7 @@ def _table_schema(database: str, table: Table) -> pa.Schema:
     return pa.schema(
         [
             pa.field(
-                column.name, arrow_type(column.type), column.nullable, metadata=_column_facts(database, table, column)
+                column.name, column.type.arrow_type, column.nullable, metadata=_column_facts(database, table, column)
             )
             for column in table.schema
         ]
@@ -137,37 +136,7 @@ TYPE_INFO = _schema(
 )
 
 
-class _Type(NamedTuple):
-    name: str
-    code: int
-    size: int
-    radix: int | None = None
-    quote: str | None = None
-    parameters: list[str] | None = None
-    unsigned: bool | None = None
-    scale: int | None = None
-    subcode: int | None = None
-
-
-_TYPES = [
-    _Type("BOOLEAN", -7, 1),
-    _Type("TINYINT", -6, 3, 10, unsigned=False),
-    _Type("UTINYINT", -6, 3, 10, unsigned=True),
-    _Type("BIGINT", -5, 19, 10, unsigned=False),
-    _Type("UBIGINT", -5, 20, 10, unsigned=True),
-    _Type("DECIMAL", 3, 18, 10, parameters=["precision", "scale"], unsigned=False, scale=18),
-    _Type("INTEGER", 4, 10, 10, unsigned=False),
-    _Type("UINTEGER", 4, 10, 10, unsigned=True),
-    _Type("SMALLINT", 5, 5, 10, unsigned=False),
-    _Type("USMALLINT", 5, 5, 10, unsigned=True),
-    _Type("FLOAT", 7, 24, 2, unsigned=False),
-    _Type("DOUBLE", 8, 53, 2, unsigned=False),
-    _Type("VARCHAR", 12, 2**31 - 1, quote="'"),
-    _Type("DATE", 91, 10, quote="'", subcode=1),
-    _Type("TIME", 92, 15, quote="'", subcode=2),
-    _Type("TIMESTAMP", 93, 26, quote="'", subcode=3),
-    _Type("TIMESTAMP WITH TIME ZONE", 93, 32, quote="'", subcode=5),
-]
+_TYPES = sorted((sql for type_ in TYPES.values() for sql in type_.sql_types), key=lambda sql: sql.code)
 
 
 def _type_info(command: Any, databases: Databases) -> pa.Table:
@@ -175,7 +144,7 @@ def _type_info(command: Any, databases: Databases) -> pa.Table:
     return pa.Table.from_pylist([_type_row(kind) for kind in wanted], schema=TYPE_INFO)
 
 
-def _type_row(kind: _Type) -> dict[str, object]:
+def _type_row(kind: SqlType) -> dict[str, object]:
     number = kind.radix is not None
     return {
         "type_name": kind.name,

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from scumble.errors import Overflow
 from scumble.types import Column, Schema
-from scumble.types.arrow import decode
 from scumble.wire.plan import Aggregates
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ def matching_rows(answer: memoryview, schema: Schema, columns: Sequence[int]) ->
             valid = np.array(raw[at : at + rows][matched])
             at += rows
         chosen = np.array((values if words == 1 else values.reshape(rows, words))[matched])
-        arrays.append(decode(column, chosen, valid))
+        arrays.append(column.type.decode(chosen, valid))
     return pa.table(arrays, names=[column.name for column in kinds])
 
 
@@ -190,4 +189,4 @@ class GroupReader:
 
 def _codes(column: Column) -> list[Any]:
     """The values of a group column in the order of their codes."""
-    return [*(column.type.categories or (False, True)), *([None] if column.nullable else [])]
+    return [*column.type.group_values, *([None] if column.nullable else [])]

@@ -3,7 +3,6 @@
 Values that fit neither their column nor their domain are refused, with the row and the column but never the value.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,14 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.errors import BadRows, InvalidKeys, OutOfDomain
-from scumble.types import CategoryDomain, Column, Domain, Kind
-from scumble.types.arrow import encode_converted
-from scumble.types.conversion import convert
+from scumble.types import Column, Domain, convert, encode
 from scumble.wire.requests import RowLayout
 
 __all__ = ["dummy_rows", "encode_rows"]
-
-_IN_ROW = re.compile(r" in row (\d+)")
 
 
 def encode_rows(
@@ -39,7 +34,7 @@ def encode_rows(
         keys.setdefault(place, []).append(index)
     for place, (column, offset) in enumerate(zip(layout.schema, layout.column_offsets, strict=True)):
         array = convert(column, batch.column(place), first_row)
-        words, valid = encode_converted(column, array, first_row)
+        words, valid = encode(column, array, first_row)
         rows[:, offset : offset + column.type.words] = words.reshape(len(rows), column.type.words)
         if bits.shape[1]:
             _set_bit(bits[:, place // 64], place % 64, valid)
@@ -77,8 +72,7 @@ class _Keys:
     def put_ranks(self, ranks: NDArray[np.int64], domain: Domain) -> None:
         """Write the ranks of the keys; a null's is the domain's size."""
         present = None if self.valid is None or self.valid.all() else np.flatnonzero(self.valid)
-        type_ = self.column.type
-        if isinstance(domain, CategoryDomain) and type_.kind is Kind.CATEGORY and type_.categories == domain.values:
+        if self.column.type.words_are_ranks(domain):
             found = self.words if present is None else self.words[present]
         else:
             found = self._ranks(domain, present)
@@ -93,9 +87,8 @@ class _Keys:
             return domain.ranks(self.array if present is None else self.array.drop_null())
         except (InvalidKeys, OutOfDomain) as error:
             refusal = error
-        column, found = f"column {self.column.name!r}", _IN_ROW.search(refusal.message)
-        if found is None:  # of the wrong type altogether
-            raise BadRows(f"{column}: {refusal.message}", hint=refusal.hint)
-        row = int(found[1]) if present is None else int(present[int(found[1])])
-        trouble = _IN_ROW.sub("", refusal.message, count=1)
-        raise BadRows(f"{column}, row {self.first_row + row}: {trouble}", hint=refusal.hint)
+        name, trouble = self.column.name, refusal.at(None).message
+        if refusal.row is None:  # of the wrong type altogether
+            raise BadRows(f"column {name!r}: {trouble}", hint=refusal.hint, column=name)
+        row = self.first_row + (refusal.row if present is None else int(present[refusal.row]))
+        raise BadRows(f"column {name!r}, row {row}: {trouble}", hint=refusal.hint, row=row, column=name)

@@ -32,9 +32,7 @@ from scumble.owner.sources import open_source
 from scumble.owner.versions import Session
 from scumble.privacy.amounts import Exact, exact
 from scumble.privacy.budget import Budget
-from scumble.types import Schema
-from scumble.types.arrow import schema_of
-from scumble.types.declared import declaration
+from scumble.types import Schema, schema_of
 from scumble.wire.catalog import Catalog, Table
 from scumble.wire.requests import Abandon, BeginLoad, Build, IndexOrder, Opened, Reserve, RowLayout
 
@@ -172,7 +170,7 @@ def _open_rows(
     """The source's batches, and the table that they go into: a new one, or one with the same columns."""
     domains, types = {spec.column: spec.domain for spec in indexes}, dict(options.types or {})
     if name in catalog:  # a column that is not declared stays as it is
-        types = {column.name: declaration(column) for column in catalog.table(name).schema} | types
+        types = {column.name: column.declaration for column in catalog.table(name).schema} | types
     rows = open_source(source, query=options.query, types=types, domains=domains)
     return rows, _target(catalog, name, schema_of(rows.schema, types=types, domains=domains))
 

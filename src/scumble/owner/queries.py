@@ -19,7 +19,7 @@ from scumble.errors import BadQuery, Overflow, QueryError
 from scumble.owner.answers import GroupReader, Result, Row, matching_rows
 from scumble.owner.versions import Session
 from scumble.sql import GROUPS, AggregateQuery, Bound, Fetch, RowQuery, Statement, TableAccess
-from scumble.types.arrow import arrow_schema
+from scumble.types import arrow_schema
 from scumble.wire.catalog import Table
 from scumble.wire.plan import Plan
 from scumble.wire.requests import ForgetPlans, Scan

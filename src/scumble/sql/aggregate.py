@@ -18,7 +18,7 @@ from scumble.sql.names import Occurrence, Scope, only_table, renaming, unqualifi
 from scumble.sql.parse import Parsed, Span, edited
 from scumble.sql.plan import Paths
 from scumble.sql.predicate import Translator, conjuncts, lay_out
-from scumble.types import Kind, Schema
+from scumble.types import Schema
 from scumble.wire.catalog import Table
 from scumble.wire.plan import MAX_GROUPS, Aggregate, Aggregates, Expression, Function
 
@@ -143,11 +143,11 @@ def _group_columns(select: exp.Select, scope: Scope, occurrence: Occurrence) -> 
         place = _group_place(item, select, scope, occurrence)
         if place is None:
             raise NotHereError
-        kind = columns[place].type.kind
-        _require(kind in (Kind.CATEGORY, Kind.BOOLEAN))
+        values = columns[place].type.group_values
+        _require(bool(values))
         if place not in places:
             places[place] = None
-            size *= (2 if kind is Kind.BOOLEAN else len(columns[place].type.categories)) + columns[place].nullable
+            size *= len(values) + columns[place].nullable
     _require(bool(places) and size <= MAX_GROUPS)
     return tuple(places)
 
@@ -321,9 +321,10 @@ def arithmetic(node: exp.Expr, schema: Schema, column: Callable[[exp.Column], in
 
 
 def _column(place: int | None, schema: Schema) -> Argument | None:
-    if place is None or schema.columns[place].type.kind not in (Kind.INTEGER, Kind.DECIMAL):
+    type_ = None if place is None else schema.columns[place].type
+    if type_ is None or not type_.is_number or type_.is_float:
         return None
-    return Argument(("column", place), schema.columns[place].type.scale)
+    return Argument(("column", place), type_.scale)
 
 
 def _constant(node: exp.Expr) -> Argument | None:

@@ -14,8 +14,7 @@ from typing import Any
 from sqlglot import exp
 
 from scumble.sql.parse import reads_clock
-from scumble.types import ColumnType, Kind
-from scumble.types.scalars import Interval, Operator, empty_interval, full_interval, interval
+from scumble.types import ColumnType, Interval, Operator
 
 __all__ = [
     "Bounds",
@@ -189,12 +188,12 @@ class Range:
     @cached_property
     def widest(self) -> Interval:
         """Every value of the type."""
-        return full_interval(self.type)
+        return self.type.full_interval
 
     def resolve(self, params: ParamValues | None) -> list[Interval]:
         """The interval, with the parameters in place; Replan if it is not certain to be exact."""
         values = [_given(constant, params) for _, constant in self.comparisons]
-        if self.type.kind is Kind.INTEGER and all(type(value) is int for value in values):
+        if self.type.is_integer and all(type(value) is int for value in values):
             return [self._of_integers(values)]
         low, high = self.widest
         if self.between:
@@ -203,8 +202,8 @@ class Range:
             if value is None:
                 if self.negated:
                     continue
-                return [empty_interval(self.type)]
-            pair = interval(self.type, op, value)
+                return [self.type.empty_interval]
+            pair = self.type.interval(op, value)
             if pair is None:
                 raise Replan
             low, high = max(low, pair[0]), min(high, pair[1])
@@ -218,7 +217,7 @@ class Range:
                 low = max(low, value + (op == ">"))
             if op not in (">=", ">"):
                 high = min(high, value - (op == "<"))
-        return ((low,), (high,)) if low <= high else empty_interval(self.type)
+        return ((low,), (high,)) if low <= high else self.type.empty_interval
 
 
 @dataclass(frozen=True)
@@ -241,9 +240,9 @@ class Points:
         _check_types(self.type, values)
         for value in values:
             if value is None:
-                pair: Interval | None = (full_interval if self.negated else empty_interval)(self.type)
+                pair: Interval | None = self.type.full_interval if self.negated else self.type.empty_interval
             else:
-                pair = interval(self.type, "=", value)
+                pair = self.type.interval("=", value)
             if pair is None:
                 raise Replan
             intervals.append(pair)

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from scumble.index.file import decoded
 from scumble.sql.constants import Bounds, ParamValues, merged
-from scumble.types import Column, ColumnType
-from scumble.types.scalars import Interval, full_interval, rank_span
+from scumble.types import Column, ColumnType, Interval
 from scumble.wire.catalog import Run, Table
 from scumble.wire.plan import Aggregates, And, Constant, In, Or, Plan, Predicate, RowColumns, columns_of
 
@@ -102,7 +101,7 @@ class Cover(NamedTuple):
 
     def is_everything(self, type_: ColumnType) -> bool:
         """Whether any row may match."""
-        return self.nulls and self.intervals == (full_interval(type_),)
+        return self.nulls and self.intervals == (type_.full_interval,)
 
 
 EMPTY = Cover((), False)
@@ -120,7 +119,7 @@ def cover(predicate: Predicate, place: int, type_: ColumnType, words: list[int])
         case Or(parts):
             return _union_of([cover(part, place, type_, words) for part in parts])
     # Comparisons of two columns never match a null, but nulls of the column that they don't read may.
-    return Cover((full_interval(type_),), True)
+    return Cover((type_.full_interval,), True)
 
 
 def _leaf(leaf: In, type_: ColumnType, words: list[int]) -> Cover:
@@ -133,7 +132,7 @@ def _leaf(leaf: In, type_: ColumnType, words: list[int]) -> Cover:
 
 
 def _complement(intervals: list[Interval], type_: ColumnType) -> list[Interval]:
-    least, most = full_interval(type_)
+    least, most = type_.full_interval
     if type_.words > 1:  # the words next to a text's are not texts: anything may match
         return [(least, most)] if not any(low <= least and high >= most for low, high in intervals) else []
     gaps: list[Interval] = []
@@ -242,7 +241,7 @@ class Path:
         assert run.index is not None  # noqa: S101 - the caller has looked
         index = decoded(run.index)
         domain, page_rows = index.domain, run.page_rows
-        spans = [rank_span(domain, self.type, low, high) for low, high in keys.intervals]
+        spans = [self.type.rank_span(domain, low, high) for low, high in keys.intervals]
         ranks = [(first, last) for first, last in spans if first <= last]
         positions: list[tuple[int, int]] = []
         if len(ranks) <= 8:
@@ -337,7 +336,7 @@ class Paths:
         low, high = words
         scans = []
         for run in path.runs:
-            first, last = rank_span(decoded(run.index).domain, path.type, (low,), (high,))
+            first, last = path.type.rank_span(decoded(run.index).domain, (low,), (high,))
             if first <= last:
                 start, stop = _one_range(run, first, last)
                 if start < stop:

@@ -13,8 +13,7 @@ from typing import TypeAlias
 from sqlglot import exp
 
 from scumble.sql.constants import Bounds, Constants, Entry, Fixed, Literal, Param, Points, Range, Replan, known
-from scumble.types import ColumnType, Kind, Schema
-from scumble.types.scalars import Interval, Operator, interval, like_codes, prefix_interval
+from scumble.types import ColumnType, Interval, Operator, Schema
 from scumble.wire.plan import And, Compare, Constant, In, Or, Predicate, Tree
 
 __all__ = ["Draft", "Leaf", "Translator", "all_of", "conjuncts", "lay_out", "matches_nulls", "on_column"]
@@ -42,42 +41,12 @@ def _matching_intervals(
     type_: ColumnType, node: exp.Expr, pattern: object, escape: str | None
 ) -> tuple[Interval, ...] | None:
     """The intervals of the values that match, exactly; None if there are no such."""
-    if not isinstance(pattern, str) or type_.kind not in (Kind.TEXT, Kind.CATEGORY):
+    if not isinstance(pattern, str):
         return None
     if isinstance(node, exp.StartsWith):
-        pair = prefix_interval(type_, pattern)
+        pair = type_.prefix_interval(pattern)
         return None if pair is None else (pair,)
-    insensitive = isinstance(node, exp.ILike)
-    if type_.kind is Kind.CATEGORY:
-        found = like_codes(type_, pattern, escape=escape, case_insensitive=insensitive)
-        return None if found is None else tuple(found)
-    prefix, whole = (None, False) if insensitive or (escape and len(escape) > 1) else _prefix(pattern, escape)
-    if prefix is None:
-        return None
-    pair = interval(type_, "=", prefix) if whole else prefix_interval(type_, prefix)
-    return None if pair is None else (pair,)
-
-
-def _prefix(pattern: str, escape: str | None) -> tuple[str | None, bool]:
-    """The fixed part of a pattern, and whether it is all of it; None if there is more than a prefix."""
-    letters: list[str] = []
-    at = 0
-    while at < len(pattern):
-        letter = pattern[at]
-        if letter == escape:
-            if at + 1 == len(pattern):
-                return None, False
-            letters.append(pattern[at + 1])
-            at += 2
-            continue
-        if letter == "%":
-            rest = pattern[at:]
-            return ("".join(letters), False) if set(rest) == {"%"} else (None, False)
-        if letter == "_":
-            return None, False
-        letters.append(letter)
-        at += 1
-    return "".join(letters), True
+    return type_.like_intervals(pattern, escape, case_insensitive=isinstance(node, exp.ILike))
 
 
 Comparison = Operator | TypingLiteral["<>"]
@@ -150,7 +119,7 @@ class Translator:
 
     def _bare(self, node: exp.Column, negated: bool) -> Draft | None:
         place = self.column(node)
-        if place is None or self._type(place).kind is not Kind.BOOLEAN:
+        if place is None or not self._type(place).is_condition:
             return None
         return self._range(place, [("=", Literal(True))], negated)
 
@@ -168,7 +137,7 @@ class Translator:
         return self._range(here, [(op, constant)], negated)
 
     def _two_columns(self, left: int, op: Comparison, right: int, negated: bool) -> Draft | None:
-        if not _comparable(self._type(left), self._type(right)):
+        if not self._type(left).comparable_with(self._type(right)):
             return None
         match op:
             case "=" | "<" | "<=":
@@ -216,7 +185,7 @@ class Translator:
             return None
         if not negated:  # IS TRUE asks what a condition asks; IS FALSE, whether its negation is true
             return self._translate(node.this, not what.this, weaken)
-        if place is None or self._type(place).kind is not Kind.BOOLEAN:
+        if place is None or not self._type(place).is_condition:
             return None
         leaf = self._range(place, [("=", Literal(bool(what.this)))], True)
         return replace(leaf, null_matches=True) if isinstance(leaf, Leaf) else None
@@ -256,7 +225,7 @@ class Translator:
 
     def _may_compare(self, place: int, constant: Literal | Param) -> bool:
         """Whether the constant's type is one that DuckDB would compare as it stands."""
-        text = self._type(place).kind in (Kind.TEXT, Kind.CATEGORY)
+        text = self._type(place).is_text
         return text or not (isinstance(constant, Literal) and constant.typed and isinstance(constant.value, str))
 
     def _checked(self, leaf: Leaf) -> Draft | None:
@@ -276,19 +245,6 @@ class Translator:
         except Replan:
             return None
         return leaf
-
-
-def _comparable(left: ColumnType, right: ColumnType) -> bool:
-    if left.kind is not right.kind or left.scale != right.scale:
-        return False
-    match left.kind:
-        case Kind.TEXT:
-            return left.words == right.words
-        case Kind.CATEGORY:
-            return left.categories == right.categories
-        case Kind.TIMESTAMP | Kind.TIME:
-            return left.sql == right.sql
-    return True
 
 
 def _whole(parts: Iterable[Draft | None]) -> Draft | None:

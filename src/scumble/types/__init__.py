@@ -1,31 +1,40 @@
-"""Key domains: keys of any type come in, exact ranks 0..N-1 go out, and the model behind sees ranks only.
+"""Column types and key domains: what a value is to SQL, as words in a page, in Arrow, and as a key with a rank.
 
-A domain (its kind, bounds, step or list) is public; `parse_domain` reads it from text.
-Keys and their ranks are secret: an error names the row and the kind of trouble, and never shows a key.
+One file for each type, which owns all of it, with its key domain where it has one:
 
-    IntegerDomain     int:0:1000                    whole numbers, also with a step
-    DecimalDomain     decimal:0:1000000:0.01        prices and the like
-    DateDomain        date:2000-01-01:2030-12-31    days
-    TimestampDomain   timestamp:FIRST:LAST:15min    instants in bins
-    FloatDomain       float:0:1:0.001               floats in bins
-    CategoryDomain    category:["a","b"]            a public list of strings
-    ExplicitKeys      keys:[1,5,9]                  the paper's dom(A)
-    StringDomain      string:["d","m"]              strings between public split points
+    boolean    boolean
+    integer    tinyint to ubigint           IntegerDomain     int:0:1000                    also with a step
+    float      float, double                FloatDomain       float:0:1:0.001               floats in bins
+    date       date                         DateDomain        date:2000-01-01:2030-12-31    days
+    time       time
+    timestamp  timestamp_s to timestamp_ns  TimestampDomain   timestamp:FIRST:LAST:15min    instants in bins
+    decimal    decimal(12,2)                DecimalDomain     decimal:0:1000000:0.01        prices and the like
+    text       text(25)                     StringDomain      string:["d","m"]              between split points
+    category   category(["a","b"])          CategoryDomain    category:["a","b"]            a public list
+    listed                                  ExplicitKeys      keys:[1,5,9]                  the paper's dom(A)
+
+A new type is a file like these and its line in `register_types` below, a new domain one in `register_domains`. Types,
+schemas and domains are public; values, keys, words and ranks are secret. Other rooms import from here only.
 """
 
-from scumble.types.category import CategoryDomain
-from scumble.types.column import Column, ColumnType, Kind, Schema
-from scumble.types.decimals import DecimalDomain
-from scumble.types.domain import MAX_SIZE, Domain
-from scumble.types.floats import FloatDomain
-from scumble.types.integer import IntegerDomain
+from scumble.types.arrow import arrow_schema, convert, encode
+from scumble.types.boolean import BooleanType
+from scumble.types.category import CategoryDomain, CategoryType
+from scumble.types.column import TYPES, Column, ColumnType, Interval, Operator, Schema, SqlType, Words, register_types
+from scumble.types.date import DateDomain, DateType
+from scumble.types.decimal import DecimalDomain, DecimalType
+from scumble.types.declared import parse_type, schema_of, split_nullability
+from scumble.types.domain import MAX_SIZE, Domain, parse_domain, register_domains
+from scumble.types.float import FloatDomain, FloatType
+from scumble.types.integer import IntegerDomain, IntegerType
 from scumble.types.listed import ExplicitKeys
-from scumble.types.parse import parse_domain
-from scumble.types.strings import StringDomain
-from scumble.types.times import DateDomain, TimestampDomain
+from scumble.types.text import StringDomain, TextType
+from scumble.types.time import TimeType
+from scumble.types.timestamp import TimestampDomain, TimestampType
 
 __all__ = [
     "MAX_SIZE",
+    "TYPES",
     "CategoryDomain",
     "Column",
     "ColumnType",
@@ -35,9 +44,40 @@ __all__ = [
     "ExplicitKeys",
     "FloatDomain",
     "IntegerDomain",
-    "Kind",
+    "Interval",
+    "Operator",
     "Schema",
+    "SqlType",
     "StringDomain",
     "TimestampDomain",
+    "Words",
+    "arrow_schema",
+    "convert",
+    "encode",
     "parse_domain",
+    "parse_type",
+    "schema_of",
+    "split_nullability",
 ]
+
+register_types(
+    BooleanType,
+    IntegerType,
+    FloatType,
+    DateType,
+    TimeType,
+    TimestampType,
+    DecimalType,
+    TextType,
+    CategoryType,
+)
+register_domains(
+    IntegerDomain,
+    DecimalDomain,
+    DateDomain,
+    TimestampDomain,
+    FloatDomain,
+    CategoryDomain,
+    ExplicitKeys,
+    StringDomain,
+)

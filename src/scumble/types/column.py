@@ -1,128 +1,288 @@
-"""Column types: what a value is to SQL, and how many bytes it takes in a page. All of it is public.
+"""The contract of a column type, and the columns and schemas made of types. All of it is public.
 
-A value is stored as int64 words: one for everything but text, which takes as many as its greatest length needs. Words
-compare as their values do, so that one kernel serves every type:
-
-    integers, dates, timestamps, times    the number itself, in the unit of the type
-    decimals                              the unscaled number
-    booleans, categories                  0 or 1; the place in the public sorted list
-    floats                                the bits of the double, mapped so that they sort as signed integers;
-                                          -0.0 is stored as 0.0, and NaN sorts greatest, as in DuckDB
-    text                                  the UTF-8 bytes, zero-padded, as big-endian words with the top bit flipped,
-                                          then the length in bytes
+A value is stored as int64 words: one for every type but text. Words compare as their values do, so that one kernel
+serves every type. Each type has a file of its own, which says what its words are, and one line in `types/__init__.py`.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from datetime import date, datetime, time
+from decimal import Decimal
 from functools import cached_property
-from itertools import pairwise
-from typing import Any, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from scumble.errors import InvalidParameter, NotFound
+from scumble.types.arrow import bitmap, cast, family
+from scumble.types.domain import EMPTY, Domain
 
-__all__ = ["Column", "ColumnType", "Kind", "Schema"]
+__all__ = [
+    "Bracket",
+    "Column",
+    "ColumnType",
+    "Interval",
+    "Operator",
+    "Schema",
+    "SqlType",
+    "Words",
+    "bytes_for",
+    "clipped_span",
+    "numbers_in",
+    "register_types",
+]
 
-INTEGER_WIDTHS = {
-    "tinyint": 1,
-    "smallint": 2,
-    "integer": 4,
-    "bigint": 8,
-    "utinyint": 2,
-    "usmallint": 4,
-    "uinteger": 8,
-    "ubigint": 8,
-}
-"""The integer types of DuckDB, and the bytes that a signed word for each takes; a ubigint has to stay below 2^63."""
+Words = tuple[int, ...]
+Interval = tuple[Words, Words]
+"""The least and the greatest words, both included; empty if the first is greater."""
 
-TIMESTAMP_UNITS = {"timestamp_s": "s", "timestamp_ms": "ms", "timestamp": "us", "timestamp_ns": "ns"}
-MAX_DECIMAL_DIGITS = 18
-MAX_TEXT_BYTES = 1 << 16
+Operator = Literal["=", "<", "<=", ">", ">="]
+Bracket = tuple[int, int]
+"""The least word at or above a constant, and the greatest at or below it: equal where the type holds the constant."""
+
+TYPES: dict[str, "type[ColumnType]"] = {}
+"""Every type by its kind; `types/__init__.py` registers them."""
+
+_USUAL = frozenset([int, str, float, Decimal, bool, date, datetime, time])
 
 
-class Kind(StrEnum):
-    """What a column holds."""
+class SqlType(NamedTuple):
+    """What JDBC and ODBC want to know of a type: its code in them, digits or letters, and how a literal is written."""
 
-    BOOLEAN = "boolean"
-    INTEGER = "integer"
-    FLOAT = "float"
-    DECIMAL = "decimal"
-    DATE = "date"
-    TIME = "time"
-    TIMESTAMP = "timestamp"
-    CATEGORY = "category"
-    TEXT = "text"
+    name: str
+    code: int
+    size: int
+    radix: int | None = None
+    quote: str | None = None
+    parameters: tuple[str, ...] | None = None
+    unsigned: bool | None = None
+    scale: int | None = None
+    subcode: int | None = None
 
 
 @dataclass(frozen=True)
-class ColumnType:
-    """PUBLIC: one of the kinds with its parameters; `sql` is the name of the type in DuckDB.
+class ColumnType(ABC):
+    """PUBLIC: one type with its parameters, which are its fields; `sql` is its name in DuckDB."""
 
-    `sql` is `boolean`, one of INTEGER_WIDTHS, `float`, `double`, `decimal(p,s)`, `date`, `time`, one of
-    TIMESTAMP_UNITS, `timestamp with time zone` (microseconds, in UTC), or `varchar` for categories and text.
-    """
+    kind: ClassVar[str]
+    names: ClassVar[Mapping[str, str]]
+    """What the owner may write for the type, DuckDB's aliases included, and the `sql` or name that each stands for."""
+    examples: ClassVar[tuple[str, ...]]
+    """How it is written, for hints."""
+    sql_types: ClassVar[tuple[SqlType, ...]] = ()
+    """The types of DuckDB that it stands for, unless another column type has listed them."""
 
-    kind: Kind
     sql: str
-    scale: int = 0
-    digits: int = 0
-    max_bytes: int = 0
-    categories: tuple[str, ...] = ()
-    zone: str = ""
 
-    def __post_init__(self) -> None:
-        if any(before >= after for before, after in pairwise(self.categories)):  # by code point, so by UTF-8 bytes too
-            raise InvalidParameter("the categories are not sorted, or not distinct", hint="sort them, each once")
+    scale = 0  # the digits after the point; 0 for everything but decimals
+    digits = 0  # all digits of a decimal; 0 for everything else
+    is_integer = False
+    is_float = False
+    is_number = False
+    is_text = False  # whether DuckDB compares it as a string
+    is_condition = False  # whether a column of it is a condition, as in WHERE paid
+
+    # --- what it is -------------------------------------------------------------------------------
 
     @property
     def label(self) -> str:
         """The type for messages, as `parse_type` reads it, without the list of categories."""
-        match self.kind:
-            case Kind.TEXT:
-                return f"text({self.max_bytes})"
-            case Kind.CATEGORY:
-                return "category"
         return self.sql
+
+    @property
+    def declaration(self) -> str:
+        """The type as `parse_type` reads it, whole."""
+        return self.label
+
+    @classmethod
+    def of_text(cls, name: str, rest: str) -> Self:
+        """Read the type from its name and what follows it, `(12,2)`; InvalidParameter if that cannot be."""
+        if rest:
+            raise InvalidParameter(f"{name} takes nothing after its name")
+        return cls(name)
 
     @cached_property
     def words(self) -> int:
         """How many int64 words a value takes."""
-        return -(-self.max_bytes // 8) + 1 if self.kind is Kind.TEXT else 1
+        return 1
 
     @cached_property
-    def width_bytes(self) -> int:  # noqa: PLR0911  one for each kind
+    def width_bytes(self) -> int:
         """How many bytes a value takes in a page: the words, narrowed as far as the type allows."""
-        match self.kind:
-            case Kind.TEXT:
-                return 8 * self.words
-            case Kind.BOOLEAN:
-                return 1
-            case Kind.DATE:
-                return 4
-            case Kind.INTEGER:
-                return INTEGER_WIDTHS[self.sql]
-            case Kind.CATEGORY:
-                return _bytes_for(len(self.categories) - 1)
-            case Kind.DECIMAL:
-                return _bytes_for(10**self.digits - 1)
-        return 8
+        return 8 * self.words
+
+    @property
+    def group_values(self) -> tuple[object, ...]:
+        """The values in the order of their words, of a type that rows can be grouped by; nothing for the others."""
+        return ()
 
     def to_json(self) -> dict[str, Any]:
         """The type as JSON, without what is at its default."""
-        fields: dict[str, Any] = {"kind": self.kind.value, "sql": self.sql}
-        for name in ("scale", "digits", "max_bytes", "zone"):
-            if value := getattr(self, name):
-                fields[name] = value
-        if self.categories:
-            fields["categories"] = list(self.categories)
-        return fields
+        parameters = ((field.name, getattr(self, field.name)) for field in fields(self))
+        stated = {name: list(value) if isinstance(value, tuple) else value for name, value in parameters if value}
+        return {"kind": self.kind, **stated}
+
+    @staticmethod
+    def from_json(fields: dict[str, Any]) -> "ColumnType":
+        """The inverse; KeyError or TypeError if there is no such type."""
+        parameters: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
+        kind: str = parameters.pop("kind")
+        return TYPES[kind](**parameters)
+
+    # --- one value --------------------------------------------------------------------------------
+
+    @cached_property
+    @abstractmethod
+    def full_interval(self) -> Interval:
+        """The least and the greatest words that a value of the type can have."""
+
+    @cached_property
+    def empty_interval(self) -> Interval:
+        """An interval that holds nothing."""
+        rest = (0,) * (self.words - 1)
+        return (*rest, 1), (*rest, 0)
+
+    def words_of(self, value: object) -> Words:
+        """Return the words of one value; InvalidParameter if the type does not hold it exactly."""
+        words = self._words(_plain(value))
+        if words is None or not self.full_interval[0] <= words <= self.full_interval[1]:
+            raise InvalidParameter(
+                f"the value is none that a column of type {self.label} holds exactly",
+                hint="convert it, or use another type",
+            )
+        return words
+
+    @abstractmethod
+    def _words(self, value: object) -> Words | None:
+        """Return the words of a plain value, in the full interval if the type holds it; None if there are none."""
+
+    @abstractmethod
+    def value_of(self, words: Words) -> Any:
+        """Return the value that words stand for: int, float, Decimal, str, bool, date, time or datetime.
+
+        A time in nanoseconds is an np.datetime64, and so is a date or time before the year 1 or after 9999.
+        """
+
+    # --- comparisons ------------------------------------------------------------------------------
+
+    def interval(self, op: Operator, value: object) -> Interval | None:
+        """Return the words w with `w op value`, least and greatest; None if only DuckDB knows.
+
+        The interval is exactly what DuckDB (2.0, in the time zone UTC) matches: it compares a string with a date or a
+        number by casting the string, a decimal with a double by casting the decimal, and so on. NULL matches nothing.
+        Python's values stand for DuckDB's literals: int, Decimal (`0.5`), float (`5e-1`), str, bool, date, datetime
+        (with a zone: TIMESTAMPTZ), time; numpy's scalars for those of Python.
+        """
+        if type(value) not in _USUAL:
+            if isinstance(value, np.floating) and value.dtype.itemsize != 8:
+                return None
+            value = _plain(value)
+            if value is None:
+                return self.empty_interval
+        return self._compared(op, value)
+
+    def _compared(self, op: Operator, value: object) -> Interval | None:
+        bracket = self._bracket(value)
+        if bracket is None:
+            return None
+        (least,), (most,) = self.full_interval
+        above, below = bracket
+        low = above if op in ("=", ">=") else below + 1 if op == ">" else least
+        high = below if op in ("=", "<=") else above - 1 if op == "<" else most
+        if low < least:  # noqa: PLR1730  (half the time of `max`)
+            low = least
+        if high > most:  # noqa: PLR1730
+            high = most
+        return ((low,), (high,)) if low <= high else self.empty_interval
+
+    @abstractmethod
+    def _bracket(self, value: object) -> Bracket | None:
+        """Return where a plain constant lies among the words; None if only DuckDB knows."""
+
+    def prefix_interval(self, prefix: str) -> Interval | None:
+        """Return the words of the texts that start with `prefix`; None for types that are no text."""
+        return None
+
+    def like_intervals(
+        self, pattern: str, escape: str | None, *, case_insensitive: bool
+    ) -> tuple[Interval, ...] | None:
+        """Return the intervals of the texts that are LIKE a pattern; None if only DuckDB knows.
+
+        `%` stands for any characters and `_` for one code point; there is no escape character unless one is given.
+        """
+        return None
+
+    def comparable_with(self, other: "ColumnType") -> bool:
+        """Whether words of both types compare as DuckDB compares the values, column with column."""
+        return self.kind == other.kind
+
+    # --- ranks ------------------------------------------------------------------------------------
+
+    def rank_span(self, domain: Domain, low: Words, high: Words) -> tuple[int, int]:
+        """Return the first and last rank of the keys whose words lie in an interval, both included; (0, -1) for none.
+
+        Never too few ranks: where the interval's ends are no values of the type, the ranks are those of the next ones.
+        """
+        return EMPTY if low > high else self._span(domain, low, high)
+
+    def _span(self, domain: Domain, low: Words, high: Words) -> tuple[int, int]:
+        return domain.span(self.value_of(low), self.value_of(high))
+
+    def words_are_ranks(self, domain: Domain) -> bool:
+        """Whether the words of the column are the ranks of its index, so that no key has to be looked up."""
+        return False
+
+    # --- Arrow ------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def sources(self) -> frozenset[str]:
+        """The families of Arrow types, as `arrow.family` names them, that columns of this type are made of."""
+
+    @property
+    @abstractmethod
+    def arrow_name(self) -> str:
+        """What pyarrow calls the Arrow type that DuckDB sees and queries return."""
+
+    @property
+    def arrow_type(self) -> Any:
+        """The Arrow type itself."""
+        import pyarrow as pa
+
+        return getattr(pa, self.arrow_name)()
 
     @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Self:
-        """The inverse."""
-        return cls(
-            **{**fields, "kind": Kind(fields["kind"]), "categories": tuple(fields.get("categories", ()))},
-        )
+    def of_arrow(cls, field: Any) -> Self | None:
+        """Return the type of an Arrow field; None if the field is of another, or if its data alone does not tell."""
+        return cls(cls.kind) if family(field.type) == cls.kind else None
+
+    def as_in(self, field: Any) -> "ColumnType":
+        """Return the declared type, completed by what an Arrow field knows better: its time zone."""
+        return self
+
+    def convert(self, column: "Column", array: Any, source: str, first_row: int) -> Any:
+        """Return an array of one of `sources` as one of `arrow_type`; BadRows if a value would change."""
+        return cast(column, array, [self.arrow_type], first_row, exact=source != "string")
+
+    @abstractmethod
+    def encode(
+        self, column: "Column", array: Any, valid: NDArray[np.uint8] | None, first_row: int
+    ) -> NDArray[np.int64]:
+        """Return the words of an array of `arrow_type`, with anything at the nulls; a new array, never the data's."""
+
+    def decode(self, words: NDArray[Any], valid: NDArray[Any] | None) -> Any:
+        """Return the Arrow array of words of any integer type, as wide or narrow as pages have them."""
+        import pyarrow as pa
+
+        cells = pa.py_buffer(np.ascontiguousarray(self._cells(words)))
+        return pa.Array.from_buffers(self.arrow_type, len(words), [bitmap(valid), cells])
+
+    def _cells(self, words: NDArray[Any]) -> NDArray[Any]:
+        """Return what Arrow keeps for words of a fixed width."""
+        return words.astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True)
@@ -137,6 +297,11 @@ class Column:
     def page_row_bytes(self) -> int:
         """How many bytes a row takes in a page of this column: its value, and a byte that says whether it is null."""
         return self.type.width_bytes + self.nullable
+
+    @property
+    def declaration(self) -> str:
+        """The column's type as `schema_of` takes it."""
+        return self.type.declaration + ("" if self.nullable else " not null")
 
 
 @dataclass(frozen=True)
@@ -185,5 +350,38 @@ class Schema:
         return cls(tuple(Column(c["name"], ColumnType.from_json(c["type"]), c["nullable"]) for c in columns))
 
 
-def _bytes_for(largest: int) -> int:
+def register_types(*types: type[ColumnType]) -> None:
+    """Make types known to `parse_type`, `schema_of` and `from_json`; hints list them in this order."""
+    TYPES.update({type_.kind: type_ for type_ in types})
+
+
+def clipped_span(domain: Domain, low: int, high: int, ends: tuple[int, int], key: Any) -> tuple[int, int]:
+    """Map words to keys and those to ranks; beyond what keys there can be, the query is open-ended or empty."""
+    least, most = ends
+    if low > most or high < least:
+        return EMPTY
+    return domain.span(None if low <= least else key(low), None if high >= most else key(high))
+
+
+def numbers_in(rest: str) -> list[int]:
+    """Read the numbers in parentheses that may follow a type's name."""
+    if not rest:
+        return []
+    found = re.fullmatch(r"\(\s*([0-9]{1,9}(?:\s*,\s*[0-9]{1,9})*)\s*\)", rest, re.ASCII)
+    if found is None:
+        raise InvalidParameter("these are no numbers in parentheses")
+    return [int(number) for number in found[1].split(",")]
+
+
+def bytes_for(largest: int) -> int:
+    """Return the least width in bytes of a signed integer that holds a number and its negative."""
     return next(size for size in (1, 2, 4, 8) if largest < 1 << (8 * size - 1))
+
+
+def _plain(value: object) -> object:
+    """Return numpy's scalars as Python's; NaT as None."""
+    if isinstance(value, np.datetime64):
+        return None if np.isnat(value) else value
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value) if isinstance(value, str) and type(value) is not str else value

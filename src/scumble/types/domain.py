@@ -1,15 +1,24 @@
-"""What every key domain promises: keys come in, ranks 0..size-1 go out.
+"""Key domains: the public, exact maps from keys to ranks 0..size-1, and their texts, `int:0:1000`.
 
-A domain is public, the keys it maps are secret, and so is every rank of a loaded key.
+Here are what every domain promises, the errors for keys that have no rank, and `parse_domain`; the domains themselves
+lie with the column types whose keys they map. The keys are secret, and so is every rank of a loaded key: an error
+names the row and the kind of trouble, and never shows a key. In a domain's text, which is public, it underlines what is
+wrong.
 """
 
+import json
+import re
 from abc import ABC, abstractmethod
-from typing import NamedTuple, TypeVar
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scumble.errors import DomainError, InvalidKeys, InvalidParameter, OutOfDomain
+
+if TYPE_CHECKING:
+    from scumble.types.column import ColumnType
 
 Refused = TypeVar("Refused", InvalidKeys, OutOfDomain)
 
@@ -89,7 +98,8 @@ EMPTY = (0, -1)
 MAX_SIZE = 2**26
 """A domain with more keys than this gets a coarser public step: `width` keys share a rank."""
 
-SHOWN = 60  # characters of a domain's text that an error message shows
+_SHOWN = 60  # characters of a domain's text that an error message shows
+_BESIDE = 24  # and on either side of a mistake in a long text
 
 
 class DomainPartError(DomainError):
@@ -101,8 +111,48 @@ class DomainPartError(DomainError):
         self.item = item
 
 
+class Part(NamedTuple):
+    """One field of a domain's text: its name, what it looks like, and what it is not when it doesn't."""
+
+    name: str
+    title: str
+    form: re.Pattern[str]
+    kind: str
+    field: re.Pattern[str] = re.compile(r"[^:]*")  # how far it reaches, where it may hold colons itself
+    optional: bool = False
+
+
+def number_parts(form: re.Pattern[str], kind: str, *, optional_step: bool = False) -> tuple[Part, ...]:
+    """Return the parts of `LOW:HIGH:STEP`."""
+    return (
+        Part("low", "the lower bound", form, kind),
+        Part("high", "the upper bound", form, kind),
+        Part("step", "the step", form, kind, optional=optional_step),
+    )
+
+
 class Domain(ABC):
     """A public, exact, monotone map from keys to the ranks 0..size-1."""
+
+    name: ClassVar[str]  # the kind, with which the text starts
+    parts: ClassVar[tuple[Part, ...]] = ()  # what follows it; none for a list in JSON
+    example: ClassVar[str]
+    takes: ClassVar[str]  # the types of key that it maps, for messages
+
+    @classmethod
+    def of_parts(cls, *parts: Any) -> "Domain":
+        """Build the domain from the parts of its text, or from its list."""
+        return cls(*parts)
+
+    @property
+    @abstractmethod
+    def cell_type(self) -> str:
+        """The column type that holds every key, as which a file's cells are read; nothing if there is none."""
+
+    @property
+    def column_type(self) -> "ColumnType | None":
+        """The type of every column that the domain indexes, if it says so."""
+        return None
 
     @property
     @abstractmethod
@@ -158,7 +208,7 @@ class Domain(ABC):
     def label(self) -> str:
         """The text, cut to what fits in a message."""
         text = self.text
-        return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+        return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
     def _checked_rank(self, rank: int) -> int:
         if not 0 <= rank < self.size:
@@ -172,3 +222,100 @@ KEY = Place("the key")
 KEYS = Place("the keys")
 LOW = Place("the lower bound", query=True)
 HIGH = Place("the upper bound", query=True)
+
+DOMAINS: dict[str, type[Domain]] = {}
+
+
+def register_domains(*domains: type[Domain]) -> None:
+    """Make domains known to `parse_domain`; hints list them in this order."""
+    DOMAINS.update({domain.name: domain for domain in domains})
+
+
+def parse_domain(text: str) -> Domain:
+    """Read a domain from its text; raise `DomainError` with the wrong part underlined."""
+    kinds = f"the kinds are {', '.join(DOMAINS)}"
+    if not isinstance(text, str):
+        raise DomainError("a domain's text is not a string", hint=kinds)
+    name, colon, _ = text.partition(":")
+    kind = DOMAINS.get(name)
+    if kind is None:
+        close = get_close_matches(name, DOMAINS, n=1)
+        guess = f"did you mean {close[0]}? " if close else ""
+        raise _wrong(text, 0, len(name), "there is no such kind of domain", guess + kinds)
+    if not colon:
+        raise _wrong(text, len(text), len(text) + 1, "nothing follows the kind", f"write {kind.example}")
+    return _parse_parts(text, len(name) + 1, kind) if kind.parts else _parse_list(text, len(name) + 1, kind)
+
+
+def _parse_parts(text: str, start: int, kind: type[Domain]) -> Domain:
+    hint = f"write {kind.example}"
+    places: dict[str, tuple[int, int]] = {}
+    for part in kind.parts:
+        if start > len(text):
+            if part.optional:
+                break
+            raise _wrong(text, len(text), len(text) + 1, f"{part.title} is missing", hint)
+        found = part.field.match(text, start)
+        stop = found.end() if found else len(text)
+        if stop < len(text) and text[stop] != ":":
+            stop = len(text)
+        if part.form.fullmatch(text, start, stop) is None:
+            trouble = "is missing" if start == stop else f"is not {part.kind}"
+            raise _wrong(text, start, stop, f"{part.title} {trouble}", hint)
+        places[part.name] = (start, stop)
+        start = stop + 1
+    if start <= len(text):
+        raise _wrong(text, start - 1, len(text), "there is more than the domain needs", hint)
+    try:
+        return kind.of_parts(*(text[first:last] for first, last in places.values()))
+    except DomainPartError as error:
+        found_wrong = error
+    raise _wrong(text, *places[found_wrong.part], found_wrong.message, found_wrong.hint)
+
+
+def _parse_list(text: str, start: int, kind: type[Domain]) -> Domain:
+    body, hint = text[start:], f"write {kind.example}"
+    position, trouble = 0, ""
+    listed: Any = None
+    try:
+        listed = json.loads(body)
+    except json.JSONDecodeError as error:
+        position, trouble = error.pos, "the list is not valid JSON"
+    except (ValueError, RecursionError):  # thousands of digits, or of brackets
+        trouble = "the list is not valid JSON"
+    if trouble:
+        raise _wrong(text, start + position, start + position + 1, trouble, hint)
+    if not isinstance(listed, list):
+        raise _wrong(text, start, len(text), "this is not a list", hint)
+    try:
+        return kind.of_parts(listed)
+    except DomainPartError as error:
+        found_wrong = error
+    first, last = (0, len(body)) if found_wrong.item is None else _place_of_item(body, found_wrong.item)
+    raise _wrong(text, start + first, start + last, found_wrong.message, found_wrong.hint)
+
+
+def _place_of_item(body: str, item: int) -> tuple[int, int]:
+    """Return where an item of a valid JSON list starts and stops."""
+    decoder = json.JSONDecoder()
+    first = stop = body.index("[") + 1
+    for _ in range(item + 1):
+        first = stop
+        while body[first] in " \t\r\n,":
+            first += 1
+        _, stop = decoder.raw_decode(body, first)
+    return first, stop
+
+
+def _wrong(text: str, start: int, stop: int, trouble: str, hint: str | None) -> DomainError:
+    """Build the error that underlines text[start:stop], in a window if the text is long."""
+    shown = text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+    first = max(0, start - _BESIDE) if len(text) > _SHOWN else 0
+    last = min(len(text), start + _BESIDE) if len(text) > _SHOWN else len(text)
+    before, after = "..." if first else "", "..." if last < len(text) else ""
+    window = "".join(char if char.isprintable() else "?" for char in text[first:last])
+    carets = "^" * max(1, min(stop, last) - start)
+    indent = " " * (len(before) + start - first)
+    return DomainError(
+        f"cannot read the domain {shown!r}: {trouble}\n    {before}{window}{after}\n    {indent}{carets}", hint=hint
+    )

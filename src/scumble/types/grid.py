@@ -1,4 +1,4 @@
-"""The domains that are regular grids: keys in exact units come in, ranks go out.
+"""Regular grids: the exact arithmetic from keys in whole units to ranks, and the domains that use it.
 
 The bounds and the step are public, keys and ranks are secret.
 """
@@ -7,7 +7,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, gcd
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from scumble.types.domain import (
     uneven,
     wrong_type,
 )
-from scumble.types.keys import Column, Ticks, read_column
+from scumble.types.keys import KeyColumn, Ticks, read_column
 
 AnyArray = NDArray[Any]
 Ints = NDArray[np.int64]
@@ -210,7 +210,6 @@ Units = int | Fraction | float
 class GridDomain(Domain):
     """A domain whose keys are exact numbers of units on a grid."""
 
-    takes: ClassVar[str]  # the types of key that it maps, for messages
     _grid: Grid
 
     @abstractmethod
@@ -218,7 +217,7 @@ class GridDomain(Domain):
         """Return how many units a key is, or refuse its type."""
 
     @abstractmethod
-    def _ticks(self, column: Column, place: Place) -> Ticks | None:
+    def _ticks(self, column: KeyColumn, place: Place) -> Ticks | None:
         """Return a whole column as ticks of exact units; None if it has to be read key by key."""
 
     @property
@@ -282,7 +281,7 @@ class GridDomain(Domain):
         both = np.array(pairs, np.int64).reshape(-1, 2)
         return both[:, 0].copy(), both[:, 1].copy()
 
-    def _each_units(self, column: Column | None, place: Place, count: int) -> list[Units | None]:
+    def _each_units(self, column: KeyColumn | None, place: Place, count: int) -> list[Units | None]:
         if column is None:
             return [None] * count
         ticks = self._ticks(column, place)

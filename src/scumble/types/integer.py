@@ -1,14 +1,148 @@
-"""Whole-number keys between two public bounds, `int:LOW:HIGH[:STEP]`, from integers to ranks."""
+"""Integers: a value's word is the number itself. Their key domain is `int:LOW:HIGH[:STEP]`.
 
+The types are DuckDB's with and without sign; a UBIGINT has to stay below 2^63. Bounds and step of a domain are public,
+keys and ranks are secret.
+"""
+
+import math
+import re
 from dataclasses import dataclass, field
-from typing import ClassVar
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from scumble.types.domain import EMPTY, HIGH, LOW, DomainPartError, Place
+from scumble.types.arrow import check_rows, values_of
+from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, Words
+from scumble.types.domain import EMPTY, HIGH, LOW, Domain, DomainPartError, Part, Place, number_parts
 from scumble.types.grid import Grid, GridDomain
-from scumble.types.keys import Column, Objects, Ticks, read_key
+from scumble.types.keys import KeyColumn, Objects, Ticks, read_key
 
+__all__ = ["NUMERIC_SOURCES", "IntegerDomain", "IntegerType", "beyond", "is_common", "unscaled"]
+
+
+class _Size(NamedTuple):
+    least: int
+    most: int
+    bytes: int  # that a signed word for it takes
+    arrow: str
+    code: int  # of JDBC
+    digits: int
+    aliases: tuple[str, ...]
+
+
+_SIZES = {
+    "tinyint": _Size(-(2**7), 2**7 - 1, 1, "int8", -6, 3, ("int1",)),
+    "smallint": _Size(-(2**15), 2**15 - 1, 2, "int16", 5, 5, ("int2", "short")),
+    "integer": _Size(-(2**31), 2**31 - 1, 4, "int32", 4, 10, ("int", "int4", "signed")),
+    "bigint": _Size(-(2**63), 2**63 - 1, 8, "int64", -5, 19, ("int8", "long")),
+    "utinyint": _Size(0, 2**8 - 1, 2, "uint8", -6, 3, ("uint8",)),
+    "usmallint": _Size(0, 2**16 - 1, 4, "uint16", 5, 5, ("uint16",)),
+    "uinteger": _Size(0, 2**32 - 1, 8, "uint32", 4, 10, ("uint32",)),
+    "ubigint": _Size(0, 2**63 - 1, 8, "uint64", -5, 20, ("uint64",)),
+}
+_NAMES = {name: sql for sql, size in _SIZES.items() for name in (sql, *size.aliases)}
+NUMERIC_SOURCES = frozenset(["integer", "float", "decimal", "string"])
+_EXACT = 2**53  # up to here a double holds every integer
+_MOST_DIGITS = 18  # after the point and before it: two such decimals have a common type in DuckDB
+_INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+
+
+class IntegerType(ColumnType):
+    """One of DuckDB's integer types, which `sql` names."""
+
+    kind = "integer"
+    names = _NAMES
+    examples = tuple(_SIZES)
+    sql_types = tuple(
+        SqlType(sql.upper(), size.code, size.digits, 10, unsigned=sql.startswith("u")) for sql, size in _SIZES.items()
+    )
+    sources = NUMERIC_SOURCES
+    is_integer = is_number = True
+
+    @cached_property
+    def width_bytes(self) -> int:
+        """As many bytes as DuckDB has for it; twice that without a sign, since words have one."""
+        return _SIZES[self.sql].bytes
+
+    @cached_property
+    def full_interval(self) -> Interval:
+        """Every integer of the type."""
+        size = _SIZES[self.sql]
+        return (size.least,), (size.most,)
+
+    def _words(self, value: object) -> Words | None:
+        number = unscaled(value, 0)
+        return None if number is None else (number,)
+
+    def value_of(self, words: Words) -> int:
+        """Return the word, which is the integer."""
+        return words[0]
+
+    def _bracket(self, value: object) -> Bracket | None:
+        match value:
+            case int():
+                return (int(value), int(value)) if abs(value) < 2**126 else None
+            case Decimal() if is_common(value):
+                return math.ceil(value), math.floor(value)
+            case float():
+                if abs(value) < _EXACT:  # the cast of the column to double is monotone, and exact up to here
+                    return math.ceil(value), math.floor(value)
+                if not abs(value) < 2**64:  # NaN is greater than everything
+                    return beyond(value)
+            case str() if _INTEGER.fullmatch(value):
+                size = _SIZES[self.sql]
+                return (int(value), int(value)) if size.least <= int(value) <= size.most else None
+        return None
+
+    def _span(self, domain: Domain, low: Words, high: Words) -> tuple[int, int]:
+        return domain.span(low[0], high[0])
+
+    @property
+    def arrow_name(self) -> str:
+        """Arrow's integer of the same size and sign."""
+        return _SIZES[self.sql].arrow
+
+    @classmethod
+    def of_arrow(cls, field: Any) -> Self | None:
+        """Recognise an integer field."""
+        sql = next((sql for sql, size in _SIZES.items() if size.arrow == str(field.type)), None)
+        return None if sql is None else cls(sql)
+
+    def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
+        """Return the integers, widened."""
+        words = values_of(array, array.type.to_pandas_dtype()).astype(np.int64)
+        if self.sql == "ubigint":
+            check_rows(column, words < 0, valid, first_row, "the value is 2^63 or more")
+        return words
+
+    def _cells(self, words: NDArray[Any]) -> NDArray[Any]:
+        return words.astype(self.arrow_type.to_pandas_dtype(), copy=False)
+
+
+def unscaled(value: object, scale: int) -> int | None:
+    """Return a number as a whole count of 10^-scale; None if it is no such number."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or not math.isfinite(value):
+        return None
+    numerator, denominator = value.as_integer_ratio()
+    units, rest = divmod(numerator * 10**scale, denominator)
+    return None if rest else units
+
+
+def is_common(value: Decimal) -> bool:
+    """Whether DuckDB has a decimal type for both the constant and any column."""
+    exponent = value.as_tuple().exponent
+    return isinstance(exponent, int) and -exponent <= _MOST_DIGITS and value.adjusted() < _MOST_DIGITS
+
+
+def beyond(value: float) -> Bracket:
+    """Return where a float lies that is beyond every word."""
+    return (-(2**200), -(2**200)) if value < 0 else (2**200, 2**200)
+
+
+_BOUND = re.compile(r"[+-]?\d{1,100}", re.ASCII)
 _LEAST, _MOST = -(2**63), 2**64 - 1
 
 
@@ -16,6 +150,9 @@ _LEAST, _MOST = -(2**63), 2**64 - 1
 class IntegerDomain(GridDomain):
     """The integers low, low + step, ... up to high, of 64 bits with or without sign."""
 
+    name: ClassVar[str] = "int"
+    parts: ClassVar[tuple[Part, ...]] = number_parts(_BOUND, "an integer", optional_step=True)
+    example: ClassVar[str] = "int:LOW:HIGH or int:LOW:HIGH:STEP, for example int:0:1000"
     takes: ClassVar[str] = "integers; cast whole floats to int64 first"
     low: int
     high: int
@@ -33,6 +170,16 @@ class IntegerDomain(GridDomain):
         for name, value in (("low", low), ("high", high), ("step", step), ("_grid", grid)):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "_plain", step == 1 and grid.width == 1)
+
+    @classmethod
+    def of_parts(cls, low: str, high: str, step: str = "1") -> "IntegerDomain":
+        """Build the domain from the numbers in its text."""
+        return cls(int(low), int(high), int(step))
+
+    @property
+    def cell_type(self) -> str:
+        """The integers of 64 bits that hold every key."""
+        return "bigint" if self.high < 2**63 else "ubigint"
 
     @property
     def text(self) -> str:
@@ -70,7 +217,7 @@ class IntegerDomain(GridDomain):
             return plain
         raise self._no_such_type(place, plain)
 
-    def _ticks(self, column: Column, place: Place) -> Ticks | None:
+    def _ticks(self, column: KeyColumn, place: Place) -> Ticks | None:
         if isinstance(column, Ticks) and column.kind == "integer":
             return column
         if isinstance(column, Objects) or len(column) == 0:
@@ -80,10 +227,10 @@ class IntegerDomain(GridDomain):
 
 def _integer(part: str, value: object) -> int:
     if not isinstance(value, int | np.integer) or isinstance(value, bool | np.timedelta64):
-        raise DomainPartError(part, f"{_NAMES[part]} is not an integer", hint="write int:LOW:HIGH or int:LOW:HIGH:STEP")
+        raise DomainPartError(part, f"{_PARTS[part]} is not an integer", hint="write int:LOW:HIGH or int:LOW:HIGH:STEP")
     if not _LEAST <= value <= _MOST:
-        raise DomainPartError(part, f"{_NAMES[part]} does not fit in 64 bits", hint="use decimal:LOW:HIGH:STEP")
+        raise DomainPartError(part, f"{_PARTS[part]} does not fit in 64 bits", hint="use decimal:LOW:HIGH:STEP")
     return int(value)
 
 
-_NAMES = {"low": "the lower bound", "high": "the upper bound", "step": "the step"}
+_PARTS = {"low": "the lower bound", "high": "the upper bound", "step": "the step"}

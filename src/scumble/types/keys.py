@@ -1,4 +1,4 @@
-"""Columns of keys: numpy, Arrow, pandas or plain Python come in, one of four plain forms goes out, exact.
+"""Columns of keys, read exactly from numpy, Arrow, pandas or plain Python into one of four plain forms.
 
 Everything here is secret; a null is refused with its row and nothing else.
 """
@@ -97,10 +97,10 @@ class Objects:
         return self.values
 
 
-Column = Ticks | Floats | Texts | Objects
+KeyColumn = Ticks | Floats | Texts | Objects
 
 
-def read_column(keys: object, place: Place) -> Column:
+def read_column(keys: object, place: Place) -> KeyColumn:
     """Read a column; `place` says what its rows are called should one be null."""
     module = type(keys).__module__
     if module.startswith("pyarrow"):
@@ -134,7 +134,7 @@ def read_key(key: object, place: Place) -> object:
     return key
 
 
-def _read_list(keys: Sequence[object]) -> Column:
+def _read_list(keys: Sequence[object]) -> KeyColumn:
     """Read plain keys; only one type makes an array: numpy would mix ints and floats inexactly."""
     types = set(map(type, keys))
     if types <= {int}:
@@ -150,7 +150,7 @@ def _read_list(keys: Sequence[object]) -> Column:
     return Objects(list(keys))
 
 
-def _read_numpy(array: NDArray[Any], place: Place) -> Column:  # noqa: PLR0911  (one for each type)
+def _read_numpy(array: NDArray[Any], place: Place) -> KeyColumn:  # noqa: PLR0911  (one for each type)
     if array.ndim != 1:
         if array.ndim > 1:
             raise place.refused(InvalidKeys, f" form an array of {array.ndim} dimensions", "pass one dimension")
@@ -172,7 +172,7 @@ def _read_numpy(array: NDArray[Any], place: Place) -> Column:  # noqa: PLR0911  
     return Objects(list(array))
 
 
-def _read_datetimes(array: NDArray[Any], place: Place) -> Column:
+def _read_datetimes(array: NDArray[Any], place: Place) -> KeyColumn:
     name = array.dtype.name
     unit, count = np.datetime_data(array.dtype)
     raw = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).view(np.int64)
@@ -198,7 +198,7 @@ def _from_pandas(series: Any, place: Place) -> NDArray[Any]:
     return np.asarray(series)
 
 
-def _read_arrow(keys: Any, place: Place) -> Column:  # noqa: PLR0911  (one for each type)
+def _read_arrow(keys: Any, place: Place) -> KeyColumn:  # noqa: PLR0911  (one for each type)
     import pyarrow as pa
     from pyarrow import types as kinds
 
@@ -231,7 +231,7 @@ def _to_numpy(column: Any) -> NDArray[Any]:
     return array
 
 
-def _read_arrow_decimals(column: Any) -> Column:
+def _read_arrow_decimals(column: Any) -> KeyColumn:
     """Read the two's complement words themselves; a value beyond 64 bits goes the slow way."""
     import pyarrow as pa
 
@@ -251,7 +251,7 @@ def _read_arrow_decimals(column: Any) -> Column:
     return Ticks(np.concatenate(lowest), "decimal", Fraction(10) ** -scale, name)
 
 
-def _read_arrow_texts(column: Any) -> Column:
+def _read_arrow_texts(column: Any) -> KeyColumn:
     """Read strings as the distinct ones and codes, so that Python looks at each distinct string only once."""
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""The paper's dom(A), `keys:[1,5,9]`: keys come in, places in a public list of integers or strings go out.
+"""Domains that are public lists, where a key's rank is its place; among them the paper's dom(A), `keys:[1,5,9]`.
 
 The list is public, keys and ranks are secret; the search is for the owner's side.
 """
@@ -29,15 +29,13 @@ from scumble.types.domain import (
     unlisted,
     wrong_type,
 )
-from scumble.types.keys import Column, Objects, Texts, Ticks, read_column, read_key
+from scumble.types.keys import KeyColumn, Objects, Texts, Ticks, read_column, read_key
 
 Listed = int | str
 
 
 class ListDomain(Domain):
     """A domain that searches a public sorted list."""
-
-    takes: ClassVar[str]
 
     @property
     def is_list(self) -> bool:
@@ -65,7 +63,7 @@ class ListDomain(Domain):
         both = np.array(pairs, np.int64).reshape(-1, 2)
         return both[:, 0].copy(), both[:, 1].copy()
 
-    def _each_plain(self, column: Column, place: Place) -> Sequence[Any]:
+    def _each_plain(self, column: KeyColumn, place: Place) -> Sequence[Any]:
         return [self._plain(key, place.at(row)) for row, key in enumerate(column.keys())]
 
     def _plain(self, key: object, place: Place) -> Any:
@@ -128,7 +126,7 @@ def search_span(listed: Sequence[Any], low: Any, high: Any) -> tuple[int, int]:
 
 
 def text_ranks(
-    column: Column, rank: Callable[[Any, Place], int], plain: Callable[[object, Place], Any]
+    column: KeyColumn, rank: Callable[[Any, Place], int], plain: Callable[[object, Place], Any]
 ) -> NDArray[np.int64]:
     """Rank a column of strings, each distinct one once."""
     if isinstance(column, Texts) and column.codes is not None:
@@ -157,6 +155,8 @@ def _first_rows(codes: NDArray[Any], count: int) -> list[int]:
 class ExplicitKeys(ListDomain):
     """A public, strictly increasing list of integers or strings; a query for an absent key reads nothing."""
 
+    name: ClassVar[str] = "keys"
+    example: ClassVar[str] = "keys:LIST, for example keys:[1,5,9]"
     takes: ClassVar[str] = "keys of the same type as its list: integers or strings"
     keys: tuple[Listed, ...]
     _places: dict[Listed, int] = field(compare=False)
@@ -171,16 +171,20 @@ class ExplicitKeys(ListDomain):
         for item, key in enumerate(listed):
             if not texts and (not isinstance(key, int | np.integer) or isinstance(key, bool | np.timedelta64)):
                 raise DomainPartError(
-                    "list",
-                    f"item {item} is not an integer",
-                    item=item,
-                    hint="list integers only, or strings only",
+                    "list", f"item {item} is not an integer", item=item, hint="list integers only, or strings only"
                 )
         listed = tuple(str(key) for key in listed) if texts else tuple(int(key) for key in listed)
         check_list(listed, "keys")
         object.__setattr__(self, "keys", listed)
         object.__setattr__(self, "_sorted", None if texts else _as_words(listed))
         object.__setattr__(self, "_places", {key: rank for rank, key in enumerate(listed)} if texts else {})
+
+    @property
+    def cell_type(self) -> str:
+        """Text, or the integers of 64 bits that hold every key."""
+        if self._sorted is None:
+            return "text"
+        return "bigint" if int(self.keys[-1]) < 2**63 else "ubigint"
 
     @property
     def size(self) -> int:

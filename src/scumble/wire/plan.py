@@ -13,7 +13,7 @@ from math import prod
 from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 from scumble.errors import InvalidParameter
-from scumble.types import Kind, Schema
+from scumble.types import Schema
 
 __all__ = [
     "COUNT",
@@ -234,7 +234,7 @@ class Aggregate:
     def parts(self, schema: Schema) -> tuple[Part, ...]:
         """What is accumulated. The number of rows that count comes first."""
         type_ = None if self.column is None else schema.columns[self.column].type
-        floats = type_ is not None and type_.kind is Kind.FLOAT
+        floats = type_ is not None and type_.is_float
         total = WIDE_SUM if type_ is None else DOUBLES if floats else SUM
         match self.function:
             case "count":
@@ -272,7 +272,11 @@ class Aggregates:
     def group_sizes(self, schema: Schema) -> tuple[int, ...]:
         """How many codes each group column has, that of null included; refused if they make more than MAX_GROUPS."""
         columns = [schema.columns[place] for place in self.group_by]
-        sizes = tuple((len(column.type.categories) or 2) + column.nullable for column in columns)
+        if not all(column.type.group_values for column in columns):
+            raise InvalidParameter(
+                "rows can be grouped by categories and booleans only", hint="group by another column"
+            )
+        sizes = tuple(len(column.type.group_values) + column.nullable for column in columns)
         if prod(sizes) > MAX_GROUPS:
             raise InvalidParameter("there are too many groups", hint=f"at most {MAX_GROUPS}, of all columns together")
         return sizes

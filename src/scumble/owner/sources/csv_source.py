@@ -15,20 +15,7 @@ from typing import Any, Self, TypeVar
 
 from scumble.errors import BadRows, FileError, InvalidParameter, NotFound, ScumbleError
 from scumble.owner.sources.source import Reading, Source, sliced
-from scumble.types import (
-    CategoryDomain,
-    DateDomain,
-    DecimalDomain,
-    Domain,
-    ExplicitKeys,
-    FloatDomain,
-    IntegerDomain,
-    StringDomain,
-    TimestampDomain,
-)
-from scumble.types.arrow import arrow_type
-from scumble.types.column import MAX_DECIMAL_DIGITS
-from scumble.types.declared import parse_type, split_nullability
+from scumble.types import Domain, parse_type, split_nullability
 
 __all__ = ["LentFile", "key_type", "open_csv"]
 
@@ -244,39 +231,13 @@ def _known_types(names: list[str], types: Mapping[str, str], domains: Mapping[st
         if name.lower() not in by_lower:
             raise NotFound(f"there is no column {name!r}", hint=f"the first line names {', '.join(names)[:200]}")
         if text := split_nullability(declared)[0]:
-            known[by_lower[name.lower()]] = arrow_type(parse_type(text))
+            known[by_lower[name.lower()]] = parse_type(text).arrow_type
     return known
 
 
 def key_type(domain: Domain) -> Any:
     """Return the Arrow type that holds the keys of a domain exactly; None if there is none."""
-    text = _type_text(domain)
-    return arrow_type(parse_type(text)) if text else None
-
-
-def _type_text(domain: Domain) -> str:  # noqa: PLR0911  (one for each domain)
-    """Return the declaration of a column that holds the domain's keys; empty if the domain does not say."""
-    match domain:
-        case CategoryDomain() | StringDomain():
-            return "text"
-        case ExplicitKeys():
-            return (
-                "text" if isinstance(domain.keys[0], str) else "bigint" if int(domain.keys[-1]) < 2**63 else "ubigint"
-            )
-        case IntegerDomain():
-            return "bigint" if domain.high < 2**63 else "ubigint"
-        case FloatDomain():
-            return "double"
-        case DateDomain():
-            return "date"
-        case TimestampDomain():
-            return "timestamp_ns" if domain.resolution.endswith("ns") else "timestamp"
-        case DecimalDomain():
-            numbers = (domain.low, domain.high, domain.step)
-            scale = max(0, *(-int(number.as_tuple().exponent) for number in numbers))
-            whole = max(1, *(number.adjusted() + 1 for number in numbers))
-            return f"decimal({min(whole + scale, MAX_DECIMAL_DIGITS)},{scale})" if scale <= MAX_DECIMAL_DIGITS else ""
-    return ""
+    return parse_type(domain.cell_type).arrow_type if domain.cell_type else None
 
 
 def _check_column(path: Path, column: str, names: list[str]) -> None:

@@ -10,9 +10,7 @@ from typing import Any
 
 from scumble.errors import BadQuery, BadRows, FileError, InvalidParameter, ScumbleError
 from scumble.owner.sources.source import Reading, Source, needs
-from scumble.types.arrow import arrow_type
-from scumble.types.column import Kind
-from scumble.types.declared import parse_type, split_nullability
+from scumble.types import parse_type, split_nullability
 
 __all__ = ["open_postgres"]
 
@@ -84,8 +82,8 @@ def _arrow_type(column: Any, declared: str | None) -> Any:
             hint=f'cast it in the query: "{column.name}"::text',
         )
     text = split_nullability(declared or "")[0]
-    if text and parse_type(text).kind is Kind.DECIMAL:
-        return arrow_type(parse_type(text))
+    if text and parse_type(text).digits:
+        return parse_type(text).arrow_type
     if column.precision is None or column.precision > _MOST_DIGITS:
         raise InvalidParameter(
             f"column {column.name!r} is numeric without a precision",

@@ -13,12 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from sqlglot import exp
 
-from scumble.types import ColumnType, Kind
+from scumble.types import ColumnType
 from scumble.wire.plan import Expression, Function
 
 __all__ = ["AggregateFunction", "Argument", "Finish", "State", "decimal", "integer", "number"]
-
-NUMBERS = (Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT)
 
 State = list[list[int]]
 """What was accumulated for one group: the words of each part, as `Aggregate.parts` in `wire/plan.py` lists them."""
@@ -48,12 +46,12 @@ class Argument(NamedTuple):
     @property
     def is_number(self) -> bool:
         """Whether it is a column of numbers, or arithmetic."""
-        return self.expression is not None and (self.type is None or self.type.kind in NUMBERS)
+        return self.expression is not None and (self.type is None or self.type.is_number)
 
     @property
     def is_float(self) -> bool:
         """Whether it is a column of floats."""
-        return self.type is not None and self.type.kind is Kind.FLOAT
+        return self.type is not None and self.type.is_float
 
 
 @dataclass(frozen=True)

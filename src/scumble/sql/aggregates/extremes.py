@@ -9,7 +9,6 @@ from functools import partial
 from sqlglot import exp
 
 from scumble.sql.aggregates.contract import AggregateFunction, Argument, Finish, decimal, integer
-from scumble.types.scalars import value_of
 
 __all__ = ["MAXIMUM", "MINIMUM"]
 
@@ -27,7 +26,7 @@ def _finisher(argument: Argument, *, least: bool) -> Finish:
         half = len(state[1]) // 2
         words = state[1][:half] if least else state[1][half:]
         if type_ is not None:
-            return value_of(type_, tuple(words))
+            return type_.value_of(tuple(words))
         high, low = words
         return decimal(integer([low ^ -(1 << 63), high]), scale)
 

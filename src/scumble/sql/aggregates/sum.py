@@ -4,7 +4,6 @@ from sqlglot import exp
 
 from scumble.errors import Overflow
 from scumble.sql.aggregates.contract import AggregateFunction, Argument, Finish, decimal, doubles, integer
-from scumble.types import Kind
 
 __all__ = ["SUM"]
 
@@ -17,7 +16,7 @@ def _finisher(argument: Argument) -> Finish:
     if argument.is_float:
         return lambda state: float(doubles(state[1])) if state[0][0] else None
     scale, type_ = argument.scale, argument.type
-    whole = not scale and not (type_ is not None and type_.kind is Kind.DECIMAL)
+    whole = not scale and not (type_ is not None and type_.digits)
 
     def finish(state: list[list[int]]) -> object:
         if not state[0][0]:

@@ -127,12 +127,7 @@ def test_not_a_time_is_null() -> None:
 
 @pytest.mark.parametrize("domain", [DECIMALS, FLOATS])
 def test_not_a_number_is_refused(domain: Domain) -> None:
-    for column in (
-        [7.5, math.nan],
-        np.array([7.5, math.nan]),
-        pa.array([7.5, math.nan]),
-        [7.5, Decimal("NaN")],
-    ):
+    for column in ([7.5, math.nan], np.array([7.5, math.nan]), pa.array([7.5, math.nan]), [7.5, Decimal("NaN")]):
         assert "the key in row 1 is NaN" in raised(InvalidKeys, lambda column=column: domain.ranks(column))
         assert "row 1 is NaN" in raised(InvalidKeys, lambda column=column: domain.spans(column, column))
     assert "the lower bound is NaN" in raised(InvalidKeys, lambda: domain.span(math.nan, None))
@@ -140,19 +135,7 @@ def test_not_a_number_is_refused(domain: Domain) -> None:
 
 
 WRONG: list[tuple[Domain, list[Any]]] = [
-    (
-        INTEGERS,
-        [
-            True,
-            7.0,
-            "7",
-            Decimal(7),
-            b"7",
-            np.bool_(True),
-            np.timedelta64(7, "D"),
-            np.datetime64("2020-01-01"),
-        ],
-    ),
+    (INTEGERS, [True, 7.0, "7", Decimal(7), b"7", np.bool_(True), np.timedelta64(7, "D"), np.datetime64("2020-01-01")]),
     (DECIMALS, [True, b"7", datetime(2020, 1, 1), np.timedelta64(7, "D"), 7j]),
     (DATES, [7, 7.0, True, b"2020-01-01"]),
     (TIMES, [7, 7.0, True]),

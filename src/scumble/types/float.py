@@ -1,19 +1,23 @@
-"""Floating-point keys in bins of a public step, `float:LOW:HIGH:STEP`, from exact values of floats to ranks.
+"""Floats: a value's word is the bits of its double, mapped so that they sort as signed integers.
 
-Bin edges are exact decimals and every comparison with them is exact, so a float has one rank in any form.
-The bounds and the step are public, the keys are secret.
+-0.0 is stored as 0.0, and NaN sorts greatest, as in DuckDB. Their key domain is `float:LOW:HIGH:STEP`, bins whose edges
+are exact decimals: every comparison with them is exact, so a float has one rank in any form. Bounds and step of a
+domain are public, keys and ranks are secret.
 """
 
 import math
+import struct
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.types.decimals import decimal_part, exact
+from scumble.types.arrow import cast, family, values_of
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, Words, clipped_span
+from scumble.types.decimal import DECIMAL, NUMBER, decimal_part, exact
 from scumble.types.domain import (
     EMPTY,
     HIGH,
@@ -22,16 +26,137 @@ from scumble.types.domain import (
     LOW,
     Domain,
     DomainPartError,
+    Part,
     Place,
     is_nan,
+    number_parts,
     outside,
     uneven,
     wrong_type,
 )
 from scumble.types.grid import coarsen
-from scumble.types.keys import Column, Floats, Ticks, read_column, read_key
+from scumble.types.integer import NUMERIC_SOURCES, is_common
+from scumble.types.keys import Floats, KeyColumn, Ticks, read_column, read_key
 
-_EXACT = 2**50  # numerators and denominators below this leave a double room for an exact comparison
+__all__ = ["FloatDomain", "FloatType", "float_of", "float_word"]
+
+_LOW_BITS = 2**63 - 1
+_NAN_WORD = 0x7FF8 << 48
+_EXACT = 2**53  # up to here a double holds every integer
+_EXACT_SINGLE = 2**24
+
+
+def float_word(number: float) -> int:
+    """Return the word of a double."""
+    if math.isnan(number):
+        return _NAN_WORD
+    bits: int = struct.unpack("<q", struct.pack("<d", number + 0.0))[0]
+    return bits if bits >= 0 else bits ^ _LOW_BITS
+
+
+def float_of(word: int) -> float:
+    """Return the double of a word."""
+    number: float = struct.unpack("<d", struct.pack("<q", word if word >= 0 else word ^ _LOW_BITS))[0]
+    return number
+
+
+_INFINITY = float_word(math.inf)
+
+
+class FloatType(ColumnType):
+    """`float` of 32 bits or `double` of 64, which `sql` names; both are stored as doubles."""
+
+    kind = "float"
+    names = {"real": "float", "float4": "float", "float8": "double", "double precision": "double"} | {
+        name: name for name in ("float", "double")
+    }
+    examples = ("float", "double")
+    sql_types = (SqlType("FLOAT", 7, 24, 2, unsigned=False), SqlType("DOUBLE", 8, 53, 2, unsigned=False))
+    full_interval = (float_word(-math.inf),), (_NAN_WORD,)
+    sources = NUMERIC_SOURCES
+    is_float = is_number = True
+
+    def _words(self, value: object) -> Words | None:
+        if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+            return None
+        try:
+            number = float(value)
+        except OverflowError:
+            return None
+        is_finite = value.is_finite() if isinstance(value, Decimal) else math.isfinite(value)
+        fits = (number == value or not is_finite) and (self.sql == "double" or _is_single(number))
+        return (float_word(number),) if fits else None
+
+    def value_of(self, words: Words) -> float:
+        """Return the double of a word."""
+        return float_of(words[0])
+
+    def _bracket(self, value: object) -> Bracket | None:
+        number = self._number(value)
+        return None if number is None else (float_word(number), float_word(number))
+
+    def _number(self, value: object) -> float | None:  # noqa: PLR0911  (one for each kind of literal)
+        """Return the double that DuckDB compares the column with."""
+        single = self.sql == "float"
+        match value:
+            case bool():
+                return None
+            case float():
+                return value
+            case int() if abs(value) <= _EXACT:
+                return float(np.float32(value)) if single else float(value)
+            case Decimal() if is_common(value):
+                sign, digits, exponent = value.as_tuple()
+                if not isinstance(exponent, int) or exponent > 0:
+                    return None
+                units = int("".join(map(str, digits))) * (-1 if sign else 1)
+                if single:
+                    is_exact = abs(units) <= _EXACT_SINGLE and -exponent <= 10
+                    return float(np.float32(units) / np.float32(10**-exponent)) if is_exact else None
+                return units / 10**-exponent if abs(units) <= _EXACT else None
+            case str() if DECIMAL.fullmatch(value):
+                return None if single else float(value)
+        return None
+
+    def _span(self, domain: Domain, low: Words, high: Words) -> tuple[int, int]:
+        return clipped_span(domain, low[0], high[0], (-_INFINITY, _INFINITY - 1), float_of)
+
+    @property
+    def arrow_name(self) -> str:
+        """Arrow's float of 32 or 64 bits."""
+        return "float32" if self.sql == "float" else "float64"
+
+    @classmethod
+    def of_arrow(cls, field: Any) -> Self | None:
+        """Recognise a float field; one of 16 bits becomes one of 32."""
+        if family(field.type) != "float":
+            return None
+        return cls("double" if field.type.bit_width == 64 else "float")
+
+    def convert(self, column: Column, array: Any, source: str, first_row: int) -> Any:
+        """Return floats, the nearest ones to decimals and texts."""
+        return cast(column, array, [self.arrow_type], first_row, exact=source not in ("string", "decimal"))
+
+    def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
+        """Return the mapped bits of every double."""
+        numbers = values_of(array, array.type.to_pandas_dtype()).astype(np.float64) + 0.0  # -0.0 becomes 0.0
+        bits = numbers.view(np.int64)
+        words: NDArray[np.int64] = bits ^ ((bits >> 63) & np.int64(_LOW_BITS))
+        words[np.isnan(numbers)] = _NAN_WORD
+        return words
+
+    def _cells(self, words: NDArray[Any]) -> NDArray[Any]:
+        wide = words.astype(np.int64, copy=False)
+        bits: NDArray[np.int64] = wide ^ ((wide >> 63) & np.int64(_LOW_BITS))
+        return bits.view(np.float64).astype(self.arrow_type.to_pandas_dtype(), copy=False)
+
+
+def _is_single(number: float) -> bool:
+    with np.errstate(over="ignore"):
+        return not math.isfinite(number) or float(np.float32(number)) == number
+
+
+_EXACT_PARTS = 2**50  # numerators and denominators below this leave a double room for an exact comparison
 _SPLIT = 2.0**27 + 1
 _BLOCK = 1 << 15
 
@@ -45,6 +170,10 @@ class FloatDomain(Domain):
     The double nearest to a bound counts as the bound: `float:0:0.1:0.01` holds 0.1, a bit more than a tenth.
     """
 
+    name: ClassVar[str] = "float"
+    parts: ClassVar[tuple[Part, ...]] = number_parts(NUMBER, "a decimal number")
+    example: ClassVar[str] = "float:LOW:HIGH:STEP, for example float:0:1:0.001"
+    cell_type: ClassVar[str] = "double"
     takes: ClassVar[str] = "floats, integers and Decimal"
     low: Decimal
     high: Decimal
@@ -110,8 +239,7 @@ class FloatDomain(Domain):
     def span(self, low: object, high: object) -> tuple[int, int]:
         """Return the first and last bin of the query low <= key <= high."""
         return self._span_of_numbers(
-            None if low is None else self._number(low, LOW),
-            None if high is None else self._number(high, HIGH),
+            None if low is None else self._number(low, LOW), None if high is None else self._number(high, HIGH)
         )
 
     def spans(self, lows: object, highs: object) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -135,7 +263,7 @@ class FloatDomain(Domain):
         both = np.array(pairs, np.int64).reshape(-1, 2)
         return both[:, 0].copy(), both[:, 1].copy()
 
-    def _each_number(self, column: Column, place: Place) -> list[Fraction | float]:
+    def _each_number(self, column: KeyColumn, place: Place) -> list[Fraction | float]:
         return [self._number(key, place.at(row)) for row, key in enumerate(column.keys())]
 
     def _number(self, key: object, place: Place) -> Fraction | float:
@@ -154,7 +282,7 @@ class FloatDomain(Domain):
             return plain
         return Fraction(plain)
 
-    def _floats(self, column: Column, place: Place) -> Doubles | None:
+    def _floats(self, column: KeyColumn, place: Place) -> Doubles | None:
         """Return a column as doubles if that is exact; None if it has to be read key by key."""
         if isinstance(column, Floats):
             return column.values
@@ -211,7 +339,7 @@ class _Bins:
     def is_exact(self) -> bool:
         """Whether doubles can be compared with the edges exactly; it is slow Python fractions otherwise."""
         low, stride, common = self._over
-        return max(abs(low), abs(low + (self.size + 1) * stride), common) < _EXACT
+        return max(abs(low), abs(low + (self.size + 1) * stride), common) < _EXACT_PARTS
 
     def holds(self, number: Fraction) -> bool:
         """Whether a number lies between the bounds."""

@@ -1,6 +1,6 @@
 """LIKE and prefixes match what DuckDB matches, and the ranks of an interval miss no key in it."""
 
-from collections.abc import Callable
+import json
 from datetime import datetime
 from decimal import Decimal
 from itertools import pairwise
@@ -13,19 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scumble.types import Column, parse_domain
-from scumble.types.arrow import decode, encode
-from scumble.types.declared import category_type
-from scumble.types.scalars import (
-    Operator,
-    full_interval,
-    interval,
-    like_codes,
-    parse_type,
-    prefix_interval,
-    rank_span,
-    words_of,
-)
+from scumble.types import ColumnType, Operator, parse_domain, parse_type
 
 LETTERS = "aAb%_\\!é\n😀\uffff\U0010ffff"
 TEXTS = st.text(st.sampled_from(LETTERS), max_size=5)
@@ -36,19 +24,23 @@ def db() -> duckdb.DuckDBPyConnection:
     return duckdb.connect()
 
 
+def categories_of(texts: set[str]) -> ColumnType:
+    return parse_type(f"category({json.dumps(sorted(texts))})")
+
+
 @settings(max_examples=200)
 @given(texts=st.sets(TEXTS, min_size=1), pattern=TEXTS, escape=st.sampled_from([None, "!", "\\"]), blind=st.booleans())
 def test_like_on_categories_is_duckdbs(
     db: duckdb.DuckDBPyConnection, texts: set[str], pattern: str, escape: str | None, blind: bool
 ) -> None:
-    type_ = category_type(list(texts))
-    found = like_codes(type_, pattern, escape=escape, case_insensitive=blind)
+    type_ = categories_of(texts)
+    found = type_.like_intervals(pattern, escape, case_insensitive=blind)
     said = f"c {'ILIKE' if blind else 'LIKE'} ?" + ("" if escape is None else f" ESCAPE '{escape}'")
     if found is None:
         is_ascii = pattern.isascii() and all(text.isascii() for text in texts)
         assert (blind and (escape or not is_ascii)) or pattern.count(escape or "none") > 0
         return
-    db.register("t", pa.table({"c": pa.array(type_.categories), "n": range(len(texts))}))
+    db.register("t", pa.table({"c": pa.array(type_.group_values), "n": range(len(texts))}))
     rows = db.execute(f"SELECT n FROM t WHERE {said} ORDER BY n", [pattern]).fetchall()  # noqa: S608
     assert [row[0] for row in rows] == [code for (low,), (high,) in found for code in range(low, high + 1)]
     assert all(after[0][0] > before[1][0] + 1 for before, after in pairwise(found))
@@ -57,16 +49,16 @@ def test_like_on_categories_is_duckdbs(
 @settings(max_examples=150)
 @given(texts=st.lists(TEXTS, min_size=1), prefix=TEXTS | st.text(max_size=12))
 def test_prefixes(texts: list[str], prefix: str) -> None:
-    text_type, category = parse_type("text(20)"), category_type(texts)
-    bounds = prefix_interval(text_type, prefix)
+    text_type, category = parse_type("text(20)"), categories_of(set(texts))
+    bounds = text_type.prefix_interval(prefix)
     assert bounds is not None
     for text in texts:
-        assert (bounds[0] <= words_of(text_type, text) <= bounds[1]) == text.startswith(prefix)
-    codes = prefix_interval(category, prefix)
+        assert (bounds[0] <= text_type.words_of(text) <= bounds[1]) == text.startswith(prefix)
+    codes = category.prefix_interval(prefix)
     assert codes is not None
-    for code, text in enumerate(category.categories):
+    for code, text in enumerate(sorted(set(texts))):
         assert (codes[0] <= (code,) <= codes[1]) == text.startswith(prefix)
-    assert prefix_interval(parse_type("integer"), prefix) is None
+    assert parse_type("integer").prefix_interval(prefix) is None
 
 
 INDEXED: list[tuple[str, str, st.SearchStrategy[Any]]] = [
@@ -102,26 +94,23 @@ def test_ranks_of_an_interval_miss_no_key(
     type_, domain = parse_type(declared), parse_domain(text)
     key, low, high = data.draw(keys), data.draw(keys), data.draw(keys)
     ops = st.sampled_from(get_args(Operator))
-    first, second = interval(type_, data.draw(ops), low), interval(type_, data.draw(ops), high)
+    first, second = type_.interval(data.draw(ops), low), type_.interval(data.draw(ops), high)
     assert first is not None
     assert second is not None
     bounds = max(first[0], second[0]), min(first[1], second[1])
-    words = words_of(type_, key)
-    column = Column("c", type_, False)
-    stored = encode(column, decode(column, np.array([words if len(words) > 1 else words[0]], np.int64), None))[0]
-    assert tuple(np.atleast_1d(stored[0]).tolist()) == words
-    rank = int(domain.ranks(decode(column, stored, None))[0])
-    start, stop = rank_span(domain, type_, *bounds)
+    words = type_.words_of(key)
+    rank = int(domain.ranks(type_.decode(np.array([words if len(words) > 1 else words[0]], np.int64), None))[0])
+    start, stop = type_.rank_span(domain, *bounds)
     if bounds[0] <= words <= bounds[1]:
         assert start <= rank <= stop
-    assert rank_span(domain, type_, *full_interval(type_)) == (0, domain.size - 1)
+    assert type_.rank_span(domain, *type_.full_interval) == (0, domain.size - 1)
 
 
 def test_ranks_are_no_more_than_needed() -> None:
     def ranks(declared: str, text: str, op: Operator, value: object) -> tuple[int, int]:
-        bounds = interval(parse_type(declared), op, value)
+        bounds = parse_type(declared).interval(op, value)
         assert bounds is not None
-        return rank_span(parse_domain(text), parse_type(declared), *bounds)
+        return parse_type(declared).rank_span(parse_domain(text), *bounds)
 
     assert ranks("bigint", "int:0:9", ">", 3) == (4, 9)
     assert ranks("bigint", "int:0:9", "<", 0) == (0, -1)
@@ -136,9 +125,10 @@ def test_ranks_are_no_more_than_needed() -> None:
 
 def test_prefixes_span_few_ranks() -> None:
     domain, type_ = parse_domain('string:["b","c","d"]'), parse_type("text(10)")
-    ranked: Callable[[str], tuple[int, int]] = lambda prefix: rank_span(  # noqa: E731
-        domain, type_, *(prefix_interval(type_, prefix) or full_interval(type_))
-    )
+
+    def ranked(prefix: str) -> tuple[int, int]:
+        return type_.rank_span(domain, *(type_.prefix_interval(prefix) or type_.full_interval))
+
     assert ranked("b") == (1, 1)
     assert ranked("") == (0, 3)
     assert ranked("far too long for it") == (0, -1)

@@ -1,0 +1,336 @@
+"""Decimals: a value's word is the unscaled number. Their key domain is `decimal:LOW:HIGH:STEP`.
+
+Floats are taken for both, since readers of CSV files make prices floats: a float stands for a decimal if it is at most
+four units in its last place away from the double nearest to that decimal, and small enough (2^48 units) to tell
+neighbours apart. Bounds and step of a domain are public, keys and ranks are secret.
+"""
+
+import math
+import re
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scumble.errors import InvalidParameter
+from scumble.types.arrow import bitmap, cast, check_rows, family, refused, unstorable, values_of
+from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, Words, bytes_for, numbers_in
+from scumble.types.domain import DomainPartError, Part, Place, is_nan, number_parts, off_grid, too_coarse, unreadable
+from scumble.types.grid import Grid, GridDomain, Units
+from scumble.types.integer import NUMERIC_SOURCES, beyond, is_common, unscaled
+from scumble.types.keys import Floats, KeyColumn, Ticks, read_key
+
+__all__ = ["DECIMAL", "NUMBER", "DecimalDomain", "DecimalType", "decimal_part", "exact"]
+
+MAX_DIGITS = 18
+DECIMAL = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?", re.ASCII)
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_MOST_DIGITS = 76  # of Arrow's widest decimal
+_EXACT_TENS = 22  # 10^22 is the last power of ten that a double holds exactly
+_FLOAT_UNITS = 2.0**48  # below this many units, five units in the last place are less than half a grid unit
+_SLACK_ULPS = 4
+
+
+@dataclass(frozen=True)
+class DecimalType(ColumnType):
+    """`decimal(digits,scale)`: up to 18 digits, `scale` of them after the point."""
+
+    kind = "decimal"
+    names = dict.fromkeys(("decimal", "numeric", "dec"), "decimal")
+    examples = ("decimal(12,2)",)
+    sql_types = (SqlType("DECIMAL", 3, 18, 10, parameters=("precision", "scale"), unsigned=False, scale=18),)
+    arrow_name = "decimal128"
+    sources = NUMERIC_SOURCES
+    is_number = True
+
+    scale: int = 0
+    digits: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.digits <= MAX_DIGITS or not 0 <= self.scale <= self.digits:
+            raise InvalidParameter(
+                f"a decimal has 1 to {MAX_DIGITS} digits, and no more of them after the point",
+                hint="write decimal(12,2), for example",
+            )
+
+    @classmethod
+    def of_text(cls, name: str, rest: str) -> Self:
+        """Read `(12,2)`, `(12)` or nothing, which is DuckDB's decimal(18,3)."""
+        numbers = numbers_in(rest)
+        if len(numbers) > 2:
+            raise InvalidParameter("a decimal has two numbers, its digits and those after the point")
+        digits, scale = [*numbers, 0][:2] if numbers else (18, 3)
+        return cls(f"decimal({digits},{scale})", scale, digits)
+
+    @cached_property
+    def width_bytes(self) -> int:
+        """As many bytes as all digits need."""
+        return bytes_for(10**self.digits - 1)
+
+    @cached_property
+    def full_interval(self) -> Interval:
+        """Every number of so many digits."""
+        most = 10**self.digits - 1
+        return (-most,), (most,)
+
+    def _words(self, value: object) -> Words | None:
+        units = unscaled(value, self.scale)
+        return None if units is None else (units,)
+
+    def value_of(self, words: Words) -> Decimal:
+        """Return the decimal with all its places."""
+        return Decimal(words[0]).scaleb(-self.scale)
+
+    def _bracket(self, value: object) -> Bracket | None:
+        tens = 10**self.scale
+        match value:
+            case bool():
+                return None
+            case int() if -(2**63) <= value < 2**63:
+                return value * tens, value * tens
+            case Decimal() if is_common(value):
+                numerator, denominator = value.as_integer_ratio()
+                numerator *= tens
+                return -(-numerator // denominator), numerator // denominator
+            case float():
+                return self._bracket_of_float(value)
+            case str() if DECIMAL.fullmatch(value):
+                whole, _, places = value.partition(".")
+                if len(places) <= self.scale and len(whole.lstrip("-0")) <= self.digits - self.scale:
+                    units = int(whole + places.ljust(self.scale, "0"))
+                    return units, units
+        return None
+
+    def _bracket_of_float(self, value: float) -> Bracket | None:
+        """Compare as DuckDB does, which casts the column: word / 10^scale, correctly rounded while both are exact."""
+        tens = 10**self.scale
+        if not abs(value) * tens < 2**51:
+            return beyond(value) if not abs(value) * tens <= 2.0 * 10**self.digits else None
+        guess = math.floor(value * tens)
+        below = next(k for k in range(guess + 2, guess - 3, -1) if k / tens <= value)
+        above = next(k for k in range(guess - 2, guess + 3) if k / tens >= value)
+        return above, below
+
+    def comparable_with(self, other: ColumnType) -> bool:
+        """Words count the same unit if there are as many digits after the point."""
+        return isinstance(other, DecimalType) and self.scale == other.scale
+
+    @property
+    def arrow_type(self) -> Any:
+        """Arrow's decimal of 128 bits."""
+        import pyarrow as pa
+
+        return pa.decimal128(self.digits, self.scale)
+
+    @classmethod
+    def of_arrow(cls, field: Any) -> Self | None:
+        """Recognise a decimal field; one of too many digits is refused."""
+        if family(field.type) != "decimal":
+            return None
+        digits, scale = field.type.precision, field.type.scale
+        if 0 <= scale <= digits <= MAX_DIGITS:
+            return cls(f"decimal({digits},{scale})", scale, digits)
+        most = f"at most {MAX_DIGITS} digits are stored"
+        raise unstorable(field, f"declare it decimal({MAX_DIGITS},2), for example: {most}")
+
+    def convert(self, column: Column, array: Any, source: str, first_row: int) -> Any:
+        """Return decimals; of floats those that they stand for."""
+        import pyarrow as pa
+
+        if source == "float":
+            return self._of_floats(column, array, first_row)
+        steps = [self.arrow_type]
+        if source == "integer":  # Arrow wants room for any integer at first
+            steps = [pa.decimal128(38, self.scale), *steps]
+        return cast(column, array, steps, first_row, exact=source != "string")
+
+    def _of_floats(self, column: Column, array: Any, first_row: int) -> Any:
+        import pyarrow as pa
+
+        filled = array.fill_null(0) if array.null_count else array
+        values = filled.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        tens = 10.0**self.scale
+        units, read = _snapped(values, self.scale, min(_FLOAT_UNITS, 10.0**self.digits - 0.5) / tens)
+        if not read.all():
+            row = first_row + int(np.argmin(read))
+            raise refused(column, row, f"the float is not a {self.label}, or too large to tell which")
+        return self._array(units, array.is_valid().buffers()[1] if array.null_count else None)
+
+    def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
+        """Return the lower of each number's two words; the upper one has to be its sign."""
+        halves = values_of(array, np.dtype((np.int64, 2)))
+        words, limit = halves[:, 0].copy(), 10**self.digits
+        strays = (halves[:, 1] != words >> 63) | (words <= -limit) | (words >= limit)
+        check_rows(column, strays, valid, first_row, f"the value has more digits than {self.label}")
+        return words
+
+    def decode(self, words: NDArray[Any], valid: NDArray[Any] | None) -> Any:
+        """Return decimals of 128 bits."""
+        return self._array(words, bitmap(valid))
+
+    def _array(self, units: NDArray[Any], validity: Any) -> Any:
+        import pyarrow as pa
+
+        halves = np.empty((len(units), 2), np.int64)
+        halves[:, 0] = units
+        halves[:, 1] = halves[:, 0] >> 63
+        return pa.Array.from_buffers(self.arrow_type, len(halves), [validity, pa.py_buffer(halves)])
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class DecimalDomain(GridDomain):
+    """The decimals low, low + step, ... up to high."""
+
+    name: ClassVar[str] = "decimal"
+    parts: ClassVar[tuple[Part, ...]] = number_parts(NUMBER, "a decimal number")
+    example: ClassVar[str] = "decimal:LOW:HIGH:STEP, for example decimal:0:1000000:0.01"
+    takes: ClassVar[str] = "Decimal, integers, floats on the grid, text such as '12.50' and Arrow decimals"
+    low: Decimal
+    high: Decimal
+    step: Decimal
+    _places: int = field(compare=False)
+    _grid: Grid = field(compare=False)
+
+    def __init__(self, low: Decimal | str | int, high: Decimal | str | int, step: Decimal | str | int) -> None:
+        given = (("low", low), ("high", high), ("step", step))
+        low, high, step = (decimal_part(part, value) for part, value in given)
+        if step <= 0:
+            raise DomainPartError("step", "the step is not positive", hint="use a step such as 0.01")
+        if high < low:
+            raise DomainPartError("high", "the upper bound is below the lower bound", hint="swap the bounds")
+        places = max(_places(value) for value in (low, high, step))
+        grid = Grid.build(*(int(Fraction(value) * 10**places) for value in (low, high, step)))
+        fields = (("low", low), ("high", high), ("step", step), ("_places", places), ("_grid", grid))
+        for name, value in fields:
+            object.__setattr__(self, name, value)
+
+    @property
+    def cell_type(self) -> str:
+        """The decimals that hold every key, as far as there are so many digits."""
+        if self._places > MAX_DIGITS:
+            return ""
+        whole = max(1, *(number.adjusted() + 1 for number in (self.low, self.high, self.step)))
+        return f"decimal({min(whole + self._places, MAX_DIGITS)},{self._places})"
+
+    @property
+    def text(self) -> str:
+        """The canonical text."""
+        return f"decimal:{self.low}:{self.high}:{self.step}"
+
+    def key(self, rank: int) -> Decimal:
+        """Return the smallest decimal of a rank."""
+        grid = self._grid
+        units = grid.low + self._checked_rank(rank) * grid.step * grid.width
+        return plain_decimal(Decimal(f"{units}E-{self._places}"))
+
+    def _units(self, key: object, place: Place) -> Units:
+        plain = read_key(key, place)
+        if isinstance(plain, int) and not isinstance(plain, bool):
+            return int(plain * 10**self._places)
+        if isinstance(plain, float):
+            return self._units_of_float(plain, place)
+        if isinstance(plain, str):
+            if NUMBER.fullmatch(plain) is None:
+                raise unreadable(place, "a decimal number")
+            plain = Decimal(plain)
+        if isinstance(plain, Decimal):
+            if plain.is_nan():
+                raise is_nan(place)
+            return exact(plain, self._places)
+        raise self._no_such_type(place, plain)
+
+    def _units_of_float(self, value: float, place: Place) -> Units:
+        if math.isnan(value):
+            raise is_nan(place)
+        if math.isinf(value):
+            return value
+        if abs(value) < self._float_limit:
+            units = round(Fraction(value) * Fraction(10**self._places))
+            if abs(value - units / 10**self._places) <= _SLACK_ULPS * math.ulp(value):
+                return units
+        if place.query:
+            return Fraction(value) * Fraction(10**self._places)
+        raise (off_grid if abs(value) < self._float_limit else too_coarse)(place, self.label)
+
+    @property
+    def _float_limit(self) -> float:
+        return float(Fraction(_FLOAT_UNITS) / 10**self._places)
+
+    def _ticks(self, column: KeyColumn, place: Place) -> Ticks | None:
+        if isinstance(column, Ticks):
+            if column.kind == "time":
+                raise self._no_such_type(place, column.type_name)
+            return Ticks(column.values, "decimal", column.tick * 10**self._places, column.type_name)
+        if isinstance(column, Floats) and self._places <= _EXACT_TENS:
+            units, read = _snapped(column.values, self._places, self._float_limit)
+            if read.all():
+                return Ticks(units, "decimal", Fraction(1), column.type_name)
+            if not place.query:
+                self._refuse_float(column.values, int(np.argmin(read)), place)
+        return None
+
+    def _refuse_float(self, values: NDArray[np.float64], row: int, place: Place) -> None:
+        at = place.at(row)
+        self._rank_of_units(self._units_of_float(float(values[row]), at), at)
+
+
+def decimal_part(part: str, value: object) -> Decimal:
+    """Read a bound or a step exactly, in its plain form without an exponent."""
+    name = {"low": "the lower bound", "high": "the upper bound", "step": "the step"}[part]
+    if isinstance(value, np.integer) and value.dtype.kind in "iu":
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, Decimal | str | int):
+        raise DomainPartError(part, f"{name} is not a decimal number", hint="pass Decimal, text or int, not a float")
+    if isinstance(value, str) and NUMBER.fullmatch(value) is None:
+        raise DomainPartError(part, f"{name} is not a decimal number", hint="write it like 12.50")
+    try:
+        number = Decimal(value)
+    except ArithmeticError:  # an exponent beyond any
+        raise DomainPartError(
+            part, f"{name} has too many digits", hint=f"use at most {_MOST_DIGITS} on either side"
+        ) from None
+    if not number.is_finite():
+        raise DomainPartError(part, f"{name} is not finite", hint="write it like 12.50")
+    exponent = number.as_tuple().exponent
+    if number and (number.adjusted() >= _MOST_DIGITS or (isinstance(exponent, int) and exponent < -_MOST_DIGITS)):
+        raise DomainPartError(part, f"{name} has too many digits", hint=f"use at most {_MOST_DIGITS} on either side")
+    return plain_decimal(number)
+
+
+def plain_decimal(number: Decimal) -> Decimal:
+    """Return the same number without exponent or trailing zeros; `normalize` would round to 28 digits."""
+    digits = format(number if number else Decimal(0), "f")
+    return Decimal(digits.rstrip("0").rstrip(".") if "." in digits else digits)
+
+
+def exact(number: Decimal, places: int = 0) -> int | Fraction | float:
+    """Return a decimal in units of 10^-places; a huge or tiny one as what compares the same."""
+    if number.is_infinite() or (number and number.adjusted() > 1000):
+        return -math.inf if number < 0 else math.inf
+    if number and number.adjusted() < -1000:
+        return Fraction(-1 if number < 0 else 1, 10**1000)
+    numerator, denominator = number.as_integer_ratio()
+    units, rest = divmod(numerator * 10**places, denominator)
+    return Fraction(numerator * 10**places, denominator) if rest else units
+
+
+def _places(number: Decimal) -> int:
+    exponent = number.as_tuple().exponent
+    return max(0, -exponent) if isinstance(exponent, int) else 0
+
+
+def _snapped(values: NDArray[np.float64], places: int, limit: float) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return every float's nearest number of units of 10^-places, and whether the float may stand for it.
+
+    The product is off by at most a unit in the last place, which below the limit can't change the nearest
+    whole number of any float that passes; the quotient of two exact doubles is correctly rounded.
+    """
+    small = np.abs(values) < limit  # false for NaN
+    tens = float(10**places)
+    units = np.rint(np.where(small, values, 0.0) * tens)
+    apart = np.abs(np.where(small, values, 0.0) - units / tens)
+    return units.astype(np.int64), small & (apart <= _SLACK_ULPS * np.spacing(np.abs(values)))
