@@ -22,7 +22,7 @@ from scumble.owner.key_file import Passphrase
 from scumble.owner.keys import OwnerKey, open_key
 from scumble.owner.ledger import Ledger
 from scumble.owner.remote.address import Address, is_address
-from scumble.privacy.amounts import Exact
+from scumble.privacy.budget import Exact
 from scumble.provider.front import Provider
 from scumble.store import create_store, is_store, open_store
 

@@ -13,16 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scumble.attestation import (
-    Evidence,
-    Policy,
-    Producer,
-    code_measurement,
-    measurement,
-    producer,
-    report_data,
-    verify,
-)
+from scumble.attestation import Evidence, Policy, Producer, code_measurement, producer, report_data, verify
+from scumble.attestation.evidence import CODE, PACKAGE, code_files
 from scumble.errors import AttestationRefused, InvalidParameter
 
 KEY, NONCE = b"a public key", bytes(range(32))
@@ -97,15 +89,15 @@ def test_the_code_measurement_follows_every_file_of_the_enclave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "scumble"
-    shutil.copytree(measurement.PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
     original = code_measurement()
-    monkeypatch.setattr(measurement, "PACKAGE", package)
+    monkeypatch.setattr("scumble.attestation.evidence.PACKAGE", package)
     assert code_measurement() == original
-    parts = {path.relative_to(package).parts[0] for path in measurement.code_files(package)}
-    assert {part for part in parts if not part.startswith("_native")} == set(measurement.CODE)
+    parts = {path.relative_to(package).parts[0] for path in code_files(package)}
+    assert {part for part in parts if not part.startswith("_native")} == set(CODE)
     assert any(part.startswith("_native") for part in parts)
     seen = {original}
-    for path in measurement.code_files(package)[::7]:
+    for path in code_files(package)[::7]:
         path.write_bytes(path.read_bytes() + b"\n")
         assert code_measurement() not in seen
         seen.add(code_measurement())
@@ -127,10 +119,4 @@ verify(producer("simulated").evidence(data), report_data=data, policy=Policy(all
 print(*(name for name in sys.modules if name.startswith("scumble.attestation.")))
 """
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout.split()
-    assert sorted(name.rpartition(".")[2] for name in loaded) == [
-        "evidence",
-        "measurement",
-        "policy",
-        "producers",
-        "verification",
-    ]
+    assert sorted(name.rpartition(".")[2] for name in loaded) == ["evidence", "verification"]

@@ -24,7 +24,7 @@ from scumble.errors import LedgerBusy
 from scumble.index.slack import lossless_delta
 from scumble.owner.indexes import index_cost
 from scumble.owner.sources import csv_source
-from scumble.privacy.composition import row_delta
+from scumble.privacy.budget import row_delta
 
 __all__ = ["here"]
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from enclave_visitors import ADA, BOB, Clinic, clinic, load_request, text_of
 
 from scumble.enclave.sessions import TrustedEnclave
-from scumble.enclave.vault import Vault
+from scumble.enclave.versions import Vault
 from scumble.errors import InvalidParameter, Locked, NotFound, Overdraft, Refused, ScumbleError, Stale, Tampered
 from scumble.owner.database import Database
 from scumble.owner.keys import OwnerKey
@@ -89,6 +89,9 @@ def test_an_analyst_reads_what_was_granted_and_sees_nothing_else(both: Both) -> 
     assert _count(session, owner, "visits") == 40
     run = owner.table("visits").runs[0].id
     session.ask(CheckPages(run, column=0, first_page=0, pages=1))
+    for column in (-1, 99):
+        with pytest.raises(InvalidParameter, match="no column of this number"):
+            session.ask(CheckPages(run, column, first_page=0, pages=1))
 
 
 def test_an_ungranted_table_is_refused_exactly_as_one_that_is_not_there(both: Both) -> None:

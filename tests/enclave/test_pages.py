@@ -7,8 +7,7 @@ import pytest
 from enclave_tables import DATABASE, KEYS, TYPES, MemoryStorage, table_of
 from numpy.typing import NDArray
 
-from scumble.enclave.changes import reseal_run
-from scumble.enclave.pages import DataKeys, RunReader, RunWriter
+from scumble.enclave.pages import DataKeys, RunReader, RunWriter, reseal_run
 from scumble.errors import Tampered
 from scumble.wire.catalog import TAG_BYTES, Run, Table
 

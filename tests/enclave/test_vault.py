@@ -5,7 +5,7 @@ import threading
 import pytest
 from enclave_tables import DATABASE
 
-from scumble.enclave.vault import Vault
+from scumble.enclave.versions import Vault
 from scumble.errors import Tampered
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32

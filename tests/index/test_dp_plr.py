@@ -391,7 +391,7 @@ def test_capacity_is_kept_or_covers_the_rows() -> None:
 
 
 def test_nothing_secret_is_shown() -> None:
-    from scumble.index.histogram import Histogram
+    from scumble.index.curve import Histogram
 
     histogram = Histogram(np.array([31337, 31337]))
     assert "31337" not in repr(histogram) + str(histogram)

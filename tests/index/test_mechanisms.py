@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from scumble import DPPLRIndex, IntegerDomain
 from scumble.errors import Corrupt, InvalidParameter
-from scumble.index.histogram import Histogram
+from scumble.index.curve import Histogram
 from scumble.index.mechanisms import MECHANISMS
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.mechanisms.scumble import (

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from scumble.index.curve import MonotoneCurve, NoisyCurve, _isotonic, make_monotone
-from scumble.index.histogram import Histogram
+from scumble.index.curve import Histogram, MonotoneCurve, NoisyCurve, _isotonic, make_monotone
 from scumble.index.segments import Segments, fit_segments, fit_within, quantum, tolerance
 
 steps = st.lists(

@@ -9,8 +9,7 @@ from scipy import stats
 
 from scumble import DPPLRIndex, IntegerDomain
 from scumble.index import dp_plr
-from scumble.index.curve import MonotoneCurve, NoisyCurve, make_monotone
-from scumble.index.histogram import Histogram
+from scumble.index.curve import Histogram, MonotoneCurve, NoisyCurve, make_monotone
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.mechanisms.scumble import _exceeded_at_most, wide_tree
 from scumble.index.mechanisms.tree import Tree

@@ -14,7 +14,7 @@ import pytest
 from scumble import Budget, DPPLRIndex, IntegerDomain, Ledger, parse_domain
 from scumble.errors import InvalidKeys, InvalidParameter, OutOfDomain
 from scumble.index.contract import Terms
-from scumble.index.histogram import Histogram
+from scumble.index.curve import Histogram
 from scumble.lab import compare as module
 from scumble.lab.comparators import limits
 from scumble.lab.comparators.curves import TwoCurves, TwoCurvesIndex

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from scumble.index.histogram import Histogram
+from scumble.index.curve import Histogram
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.mechanisms.scumble import release_adaptive_curve
 from scumble.index.slack import lossless_delta, shift

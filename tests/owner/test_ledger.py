@@ -25,8 +25,7 @@ from scumble.errors import (
 )
 from scumble.owner import ledger_log
 from scumble.owner.ledger import Ledger
-from scumble.privacy.budget import Budget
-from scumble.privacy.composition import Partition, row_delta, total
+from scumble.privacy.budget import Budget, Partition, row_delta, total
 
 AMOUNTS = st.fractions(min_value=Fraction(1, 50), max_value=3, max_denominator=50)
 PARTITIONS = st.none() | st.tuples(st.sampled_from(["day", "price"]), st.sampled_from(["a", "b", "c"]))

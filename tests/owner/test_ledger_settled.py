@@ -22,7 +22,7 @@ from scumble.errors import BudgetUsed, Overdraft
 from scumble.owner.ledger import Ledger
 from scumble.owner.ledger import RecordedBudget as Budget
 from scumble.owner.spends import Spent, with_losses
-from scumble.privacy.composition import room, total
+from scumble.privacy.budget import room, total
 
 LIMIT, DELTA_LIMIT = Fraction(6), Fraction(1, 10)
 GROUPS = ("visits amount", "visits capacity", "people age")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scumble.errors import (
     InvalidParameter,
 )
-from scumble.privacy.amounts import exact, from_ratio, ratio, show
+from scumble.privacy.budget import exact, from_ratio, ratio, show
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from sample_rows import QUERIES, answer, is_right, loaded
 
 import scumble
 from scumble.attestation import Evidence, code_measurement, report_data
-from scumble.attestation.producers import STATEMENT
+from scumble.attestation.evidence import STATEMENT
 from scumble.cli import main
 from scumble.errors import AttestationRefused, FileError, InvalidParameter, ScumbleError, Tampered, Unavailable
 from scumble.owner.key_file import canonical
@@ -285,7 +285,7 @@ def test_changed_code_is_noticed_and_can_be_agreed_to(
         proxy.open("attested", keys, f"{key}.key").close()
     package = Path(scumble.__file__).parent
     shutil.copytree(package, tmp_path / "changed" / "scumble", ignore=shutil.ignore_patterns("__pycache__"))
-    with (tmp_path / "changed" / "scumble" / "enclave" / "vault.py").open("a") as code:
+    with (tmp_path / "changed" / "scumble" / "enclave" / "versions.py").open("a") as code:
         code.write("\n")
     shutil.copytree(service.folder / "default" / "attested", tmp_path / "served" / "default" / "attested")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "changed"))

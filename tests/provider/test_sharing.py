@@ -10,9 +10,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from scumble.attestation import Evidence, report_data
-from scumble.attestation.producers import STATEMENT, SimulatedProducer
+from scumble.attestation.evidence import STATEMENT, SimulatedProducer
 from scumble.enclave.sharing import MOST_CHALLENGES, NONCE_BYTES, Sharing
-from scumble.enclave.vault import Vault
+from scumble.enclave.versions import Vault
 from scumble.errors import AttestationRefused, ScumbleError, Tampered
 
 DATABASE, DATA_KEY, HASH = "0a" * 16, bytes(range(100, 132)), "cd" * 32

@@ -10,7 +10,7 @@ import pytest
 from fronts import provider
 from sample_rows import QUERIES, answer, is_right, loaded
 
-from scumble.attestation.measurement import PACKAGE, code_files
+from scumble.attestation.evidence import PACKAGE, code_files
 from scumble.provider.fleet import Fleet
 
 LISTED = """

@@ -10,11 +10,8 @@ evidence = producer().evidence(report_data(public_key, nonce))
 verdict = verify(Evidence.from_bytes(answer), report_data=report_data(public_key, nonce), policy=Policy())
 """
 
-from scumble.attestation.evidence import NONCE_BYTES, Evidence, report_data
-from scumble.attestation.measurement import code_measurement
-from scumble.attestation.policy import Policy, Tcb, Verdict
-from scumble.attestation.producers import Producer, producer
-from scumble.attestation.verification import verify
+from scumble.attestation.evidence import NONCE_BYTES, Evidence, Producer, code_measurement, producer, report_data
+from scumble.attestation.verification import Policy, Tcb, Verdict, verify
 
 __all__ = [
     "NONCE_BYTES",

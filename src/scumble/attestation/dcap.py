@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from scumble.attestation.certificates import fingerprint, reading
 from scumble.attestation.evidence import Evidence
-from scumble.attestation.policy import Policy, Verdict, conclude
+from scumble.attestation.verification import Policy, Verdict, conclude
 from scumble.errors import AttestationRefused
 
 __all__ = ["INTEL_ROOT", "Quote", "stated_measurement", "verify"]
@@ -82,7 +82,6 @@ class Quote:
 
     @classmethod
     def parse_strictly(cls, cursor: "Cursor", root: str) -> Self:
-        """The quote at `cursor`."""
         version, key_type, tee = HEADER.unpack_from(cursor.take(HEADER_BYTES))
         if key_type != ECDSA_P256:
             raise unreadable()
@@ -114,18 +113,15 @@ class Cursor:
         self.data = data
 
     def take(self, length: int) -> bytes:
-        """The next `length` bytes."""
         if length > len(self.data):
             raise unreadable()
         part, self.data = self.data[:length], self.data[length:]
         return part
 
     def number(self, size: int) -> int:
-        """The next `size` bytes as a little-endian number."""
         return int.from_bytes(self.take(size), "little")
 
     def rest(self) -> bytes:
-        """What is left."""
         return self.data
 
     def certification(self, expected: int) -> "Cursor":

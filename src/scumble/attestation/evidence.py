@@ -1,7 +1,7 @@
-"""Evidence: what an enclave's platform says about it, as bytes that anybody may see; and what binds it to a connection.
+"""Evidence: what an enclave's platform says about it, what binds it to a connection, and where it comes from.
 
 It arrives from an untrusted provider, so reading it is strict: one encoding for each value, every length limited,
-nothing left over. Reading proves nothing; `scumble.attestation.verify` does.
+nothing left over. Reading proves nothing; `scumble.attestation.verify` does. All of it is public.
 
     magic "SCUMBLE-EVIDENCE-1\\n"
     kind, report        each a little-endian u32 length and as many bytes
@@ -14,11 +14,23 @@ import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from pathlib import Path
+from typing import Literal, Protocol, Self
 
 from scumble.errors import AttestationRefused, InvalidParameter
 
-__all__ = ["KINDS", "MAXIMUM_BYTES", "NONCE_BYTES", "REPORT_DATA_BYTES", "Evidence", "report_data"]
+__all__ = [
+    "KINDS",
+    "MAXIMUM_BYTES",
+    "NONCE_BYTES",
+    "REPORT_DATA_BYTES",
+    "Evidence",
+    "Producer",
+    "SimulatedProducer",
+    "code_measurement",
+    "producer",
+    "report_data",
+]
 
 KINDS = ("sev-snp", "tdx", "sgx", "simulated")
 MAXIMUM_REPORT_BYTES = 1 << 16
@@ -66,7 +78,6 @@ class Evidence:
             raise malformed()
 
     def to_bytes(self) -> bytes:
-        """The encoding that the module describes."""
         parts = [MAGIC, prefixed(self.kind.encode()), prefixed(self.report), bytes([len(self.extras)])]
         for name, value in sorted(self.extras.items()):
             parts += [prefixed(name.encode()), prefixed(value)]
@@ -143,3 +154,87 @@ def report_data(public_key: bytes, nonce: bytes) -> bytes:
 def framed(part: bytes) -> bytes:
     """Prefix a part with its length, so that no two lists of parts hash alike."""
     return BINDING_LENGTH.pack(len(part)) + part
+
+
+# --- the measurement that simulated evidence states --------------------------------------------------
+
+CODE_DOMAIN = b"scumble attestation: code of the enclave, 1"
+
+PACKAGE = Path(__file__).parent.parent
+CODE = ("__init__.py", "attestation", "enclave", "errors.py", "index", "privacy", "types", "wire")
+NOT_CODE = ("index/plot.py", "index/summary.py")  # pictures and figures for people: no enclave imports them
+SUFFIXES = (".py", ".so")
+
+
+def code_measurement() -> str:
+    """SHA-256, in hex, over the enclave's part of this installation: its modules and the compiled kernels.
+
+    What simulated evidence states. It says nothing of Python, the operating system and the packages underneath; the
+    measurement in real evidence is made by the hardware and covers those.
+    """
+    digest = hashlib.sha256(framed(CODE_DOMAIN))
+    for path in code_files(PACKAGE):
+        digest.update(framed(path.relative_to(PACKAGE).as_posix().encode()))
+        digest.update(framed(path.read_bytes()))
+    return digest.hexdigest()
+
+
+def code_files(package: Path) -> list[Path]:
+    """The files that `code_measurement` covers, in the order of their names."""
+    found = list(package.glob("_native*.so"))
+    for name in CODE:
+        part = package / name
+        found += [part] if part.is_file() else [path for path in part.rglob("*") if path.suffix in SUFFIXES]
+    named = {path.relative_to(package).as_posix(): path for path in found}
+    return [path for name, path in sorted(named.items()) if name not in NOT_CODE]
+
+
+# --- where evidence comes from -------------------------------------------------------------------------
+
+ROOT = Path("/sys/kernel/config/tsm/report")
+STATEMENT = b"SCUMBLE SIMULATED EVIDENCE: PROVES NOTHING\n"
+MEASUREMENT_BYTES = 32
+
+
+class Producer(Protocol):
+    """Makes evidence about the machine or process it runs in."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of the evidence: one of scumble.attestation.evidence.KINDS."""
+
+    @property
+    def measurement(self) -> str:
+        """The measurement that the evidence will state, in lower-case hex."""
+
+    def evidence(self, report_data: bytes) -> Evidence:
+        """Evidence that states these 64 bytes."""
+
+
+class SimulatedProducer:
+    """Makes simulated evidence for the code of this installation."""
+
+    kind = "simulated"
+
+    def __init__(self) -> None:
+        self.measurement = code_measurement()
+
+    def evidence(self, report_data: bytes) -> Evidence:
+        return Evidence(self.kind, STATEMENT + bytes.fromhex(self.measurement) + report_data)
+
+
+def producer(
+    name: Literal["auto", "tsm", "simulated"] = "auto", *, root: Path = ROOT, endorsements: Path | None = None
+) -> Producer:
+    """The producer of that name; "auto" takes the hardware where Linux shows it, and else simulates.
+
+    `root` is where configfs-tsm is, and `endorsements` a directory with what the host does not hand out: the files in
+    scumble.attestation.tsm.ENDORSEMENTS.
+    """
+    if name not in ("auto", "tsm", "simulated"):
+        raise InvalidParameter("there is no such producer of evidence", hint="there are auto, tsm and simulated")
+    if name == "simulated" or (name == "auto" and not root.is_dir()):
+        return SimulatedProducer()
+    from scumble.attestation.tsm import TsmProducer  # a process without the hardware does without its code
+
+    return TsmProducer(root, endorsements)

@@ -22,7 +22,6 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from scumble.attestation.certificates import reading
 from scumble.attestation.evidence import Evidence
-from scumble.attestation.policy import Policy, Tcb, Verdict, conclude
 from scumble.attestation.snp_certificates import (
     ROOTS,
     Chain,
@@ -33,6 +32,7 @@ from scumble.attestation.snp_certificates import (
     text_in,
     wrong_chain,
 )
+from scumble.attestation.verification import Policy, Tcb, Verdict, conclude
 from scumble.errors import AttestationRefused
 
 __all__ = ["stated_measurement", "verify"]

@@ -13,8 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from scumble.attestation import dcap, snp
-from scumble.attestation.evidence import REPORT_DATA_BYTES, Evidence
-from scumble.attestation.producers import ROOT
+from scumble.attestation.evidence import REPORT_DATA_BYTES, ROOT, Evidence
 from scumble.errors import AttestationRefused
 
 __all__ = ["ENDORSEMENTS", "TsmProducer"]
@@ -58,7 +57,6 @@ class TsmProducer:
         return stated(report).hex()
 
     def evidence(self, report_data: bytes) -> Evidence:
-        """Evidence that states `report_data`."""
         for _ in range(ATTEMPTS):
             with self.entry() as entry:
                 answer = asked(entry, report_data)

@@ -15,7 +15,7 @@ from scumble.cli.database import Json, Key, NoPassphrase, Target, asking, new_pa
 from scumble.errors import InvalidParameter
 from scumble.owner import key_file
 from scumble.owner.keys import AnalystKey
-from scumble.privacy.amounts import show
+from scumble.privacy.budget import show
 from scumble.wire.grants import Grant, Right, public_text
 
 __all__ = ["grant", "grants", "identity", "revoke"]

@@ -25,8 +25,8 @@ from scumble.index.file import encode
 from scumble.index.slack import SlackName
 from scumble.owner.indexes import index_cost
 from scumble.owner.ledger import Ledger, Spend
-from scumble.privacy.amounts import show as written
 from scumble.privacy.budget import Budget
+from scumble.privacy.budget import show as written
 from scumble.types import parse_domain
 
 __all__ = ["app"]

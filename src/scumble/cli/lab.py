@@ -20,7 +20,7 @@ from scumble.errors import InvalidParameter
 from scumble.index.contract import check_beta, check_row_epsilon
 from scumble.index.plot import SUFFIXES
 from scumble.owner.indexes import index_cost
-from scumble.privacy.amounts import exact
+from scumble.privacy.budget import exact
 from scumble.types import parse_domain
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from scumble.index.summary import summarize
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.ledger import Ledger
 from scumble.owner.loading import MEMORY_BYTES, PAGE_ROWS, LoadOptions, LoadReport
-from scumble.privacy.amounts import show
+from scumble.privacy.budget import show
 from scumble.wire.catalog import Run, Table
 
 __all__ = ["load"]

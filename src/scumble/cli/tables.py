@@ -15,7 +15,7 @@ from scumble.cli.terminal import count
 from scumble.errors import InvalidParameter
 from scumble.index.file import decoded
 from scumble.index.summary import summarize
-from scumble.privacy.amounts import show
+from scumble.privacy.budget import show
 from scumble.wire.catalog import Run, Table
 
 __all__ = ["drop", "table_lines", "tables"]

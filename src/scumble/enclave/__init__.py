@@ -5,13 +5,11 @@ neither in its branches nor in its addresses on what is in it.
 
 process     the enclave as a process of its own, behind pipes
 sessions    opens requests, checks who may ask, has them answered
-versions    seals, opens, chains and commits the versions of a database
+versions    seals, opens, chains and commits the versions of a database, and remembers the newest
 loads       makes sorted, sealed runs and their indexes of the rows of a batch
 queries     executes plans
-changes     drops tables, changes grants, seals everything under a new key
 grants      who may do what
 pages       columns of rows, sealed page by page
 kernels     the compiled code that works on rows
-vault       what is remembered of every database
-sharing     hands the vault to another enclave
+sharing     hands what is remembered to another enclave
 """

@@ -69,7 +69,6 @@ class AccessList:
         raise Refused
 
     def granting(self, grant: Grant, catalog: Catalog) -> Self:
-        """With one more grant."""
         for table in grant.tables:
             catalog.table(table)
         if any(grant.name == other.name for other in self.grants):
@@ -81,7 +80,6 @@ class AccessList:
         return replace(self, grants=(*self.grants, grant))
 
     def revoking(self, name: str) -> Self:
-        """Without a grant."""
         left = tuple(grant for grant in self.grants if grant.name != name)
         if len(left) == len(self.grants):
             raise NotFound("there is no grant to somebody of this name", hint="`scumble grants` shows whom there are")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from scumble.enclave import kernels
 from scumble.enclave.grants import AccessList, Cost
+from scumble.enclave.kernels import Words
 from scumble.enclave.pages import DataKeys, RunWriter, Scratch
 from scumble.enclave.versions import History, OpenVersion
 from scumble.errors import Exists, InvalidParameter, Refused
@@ -30,8 +31,6 @@ __all__ = ["Load", "Rows", "begin_load", "charged", "commit_load"]
 
 ANALYST_MEMORY_BYTES = 1 << 30
 _BATCH = re.compile("[0-9a-f]{32}")
-
-Words = NDArray[np.int64]
 
 
 class Rows:
@@ -173,7 +172,6 @@ class Load:
         ]
 
     def build(self) -> tuple[Run, ...]:
-        """Make the runs."""
         if not self._orders:
             return (self._seal(self._writers[0], None, None),)
         runs = []

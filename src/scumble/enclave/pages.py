@@ -9,7 +9,7 @@ swapped, truncated or taken from elsewhere is Tampered.
 import hashlib
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -20,12 +20,13 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
+from scumble.enclave.kernels import Mask, Words
 from scumble.errors import Tampered
 from scumble.types import Column
 from scumble.wire.catalog import TAG_BYTES, Run, Table
 from scumble.wire.storage import Storage
 
-__all__ = ["KEY_BYTES", "NONCE_BYTES", "DataKeys", "FetchedColumn", "RunReader", "RunWriter", "Scratch"]
+__all__ = ["KEY_BYTES", "NONCE_BYTES", "DataKeys", "FetchedColumn", "RunReader", "RunWriter", "Scratch", "reseal_run"]
 
 
 KEY_BYTES = 32
@@ -41,7 +42,6 @@ class DataKeys:
         self.manifest = AESGCM(self._derive(b"scumble manifest v1", b""))
 
     def run(self, run: str) -> AESGCM:
-        """The cipher of a run's pages."""
         return AESGCM(self._derive(b"scumble run v1", bytes.fromhex(run)))
 
     def _derive(self, purpose: bytes, salt: bytes) -> bytes:
@@ -76,10 +76,9 @@ class Scratch:
             raise Tampered from None
 
 
-_CACHED_ADDRESSES = 1 << 16
+CACHED_ADDRESSES = 1 << 16
+RESEALED_PAGES = 64  # at a time
 
-Words = NDArray[np.int64]
-Mask = NDArray[np.uint8]
 Values = NDArray[Any]
 
 
@@ -92,7 +91,6 @@ class FetchedColumn:
 
     @property
     def words(self) -> Words:
-        """The values as int64 words."""
         return self.values if self.values.itemsize == 8 else self.values.astype(np.int64)
 
 
@@ -104,7 +102,7 @@ class _Sealing:
         self.page_rows = page_rows
         self.cipher = keys.run(run)
         self._prefix = b"scumble page v1" + bytes.fromhex(table.id) + bytes.fromhex(run) + struct.pack("<q", pages)
-        self.address = lru_cache(_CACHED_ADDRESSES)(self._address)
+        self.address = lru_cache(CACHED_ADDRESSES)(self._address)
 
     def _address(self, column: int, page: int) -> tuple[bytes, bytes]:
         place = struct.pack("<iq", column, page)
@@ -160,7 +158,6 @@ class RunReader:
         self._sealed = bytearray()  # reused: a session does one thing at a time
 
     def fetch(self, column: int, first_page: int, pages: int) -> FetchedColumn:
-        """The rows of some pages of a column."""
         plain = self.open_pages(column, first_page, pages)
         return _column_form(self._sealing.columns[column], self._sealing.page_rows, plain, pages)
 
@@ -195,6 +192,17 @@ class RunReader:
             raise Tampered
         self._tags[column] = [tags[at : at + TAG_BYTES] for at in range(0, len(tags), TAG_BYTES)]
         return self._tags[column]
+
+
+def reseal_run(storage: Storage, table: Table, run: Run, reader: RunReader, keys: DataKeys) -> Run:
+    """Open every page of a run and seal it again, under a new name and so a new key."""
+    name = os.urandom(16).hex()
+    writer = RunWriter(storage, keys, table, name, run.pages, run.page_rows)
+    for column in range(len(table.schema)):
+        for first in range(0, run.pages, RESEALED_PAGES):
+            count = min(RESEALED_PAGES, run.pages - first)
+            writer.write_pages(column, first, reader.open_pages(column, first, count).reshape(count, -1))
+    return replace(run, id=name, tag_hashes=writer.finish())
 
 
 def _page_form(sealing: _Sealing, column: int, words: Words, valid: Mask | None) -> NDArray[np.uint8]:

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from scumble import attestation
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.enclave.sharing import Sharing
-from scumble.enclave.vault import Vault
+from scumble.enclave.versions import Vault
 from scumble.errors import ScumbleError, Tampered, Unavailable
 from scumble.wire.jobs import (
     Attest,
@@ -73,49 +73,38 @@ class PipeStorage(threading.local):
         return self._through
 
     def head(self) -> bytes:
-        """The current manifest."""
         return self._call(Head())
 
     def manifest(self, version: int) -> bytes:
-        """An earlier one."""
         return self._call(ReadManifest(version))
 
     def tags(self, run: str, column: int) -> bytes:
-        """The tags of a column's pages."""
         return self._call(ReadTags(run, column))
 
     def read(self, run: str, column: int, first_page: int, pages: int, into: memoryview) -> None:
-        """Fill `into` with sealed pages."""
         self._pipe.send(CALL, to_list(ReadPages(run, column, first_page, pages, into.nbytes)))
         if self._pipe.receive_kind(RESULT, into).body is not into:
             raise Tampered
 
     def create_run(self, run: str, shape: RunShape) -> None:
-        """Make room for a new run."""
         self._call(CreateRun(run, tuple(shape)))
 
     def write(self, run: str, column: int, first_page: int, pages: bytes | memoryview) -> None:
-        """Write sealed pages of a new run."""
         self._call(WritePages(run, column, first_page), pages)
 
     def finish_run(self, run: str, tags: Sequence[bytes]) -> None:
-        """Write the tags, and make the run durable."""
         self._call(FinishRun(run, tuple(map(len, tags))), *tags)
 
     def commit(self, version: int, manifest: bytes) -> None:
-        """Make `manifest` the head."""
         self._call(Commit(version), manifest)
 
     def write_scratch(self, name: str, sealed: bytes | memoryview) -> None:
-        """Keep a piece of a load until the load ends."""
         self._call(WriteScratch(name), sealed)
 
     def read_scratch(self, name: str) -> bytes:
-        """Give it back."""
         return self._call(ReadScratch(name))
 
     def drop_scratch(self) -> None:
-        """Forget all of it."""
         self._call(DropScratch())
 
     def _call(self, call: Call, *body: bytes | memoryview) -> bytes:

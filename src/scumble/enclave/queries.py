@@ -109,12 +109,10 @@ class Batch:
         self.rows = pages * reader.run.page_rows
 
     def match(self, bounds: Words) -> None:
-        """Find out which rows match."""
         self.mask = kernels.mask_rows(self._first_row, self.rows, self._real_rows)
         self.mask &= self._predicate(self.column, bounds, self.rows)
 
     def column(self, place: int) -> FetchedColumn:
-        """A column's rows."""
         return self._columns[place]
 
     def valid(self, columns: frozenset[int]) -> Mask | None:
@@ -180,11 +178,9 @@ class Accumulation:
         ]
 
     def begin(self) -> Words:
-        """The answer before any row."""
         return self._empty.copy()
 
     def add(self, batch: Batch, answer: Words) -> None:
-        """Add a batch's matching rows to the answer."""
         codes = batch.codes(self._group_by, self._sizes) if self._group_by else None
         mask = batch.mask
         kernels.aggregate(_COUNT, None, mask, None, codes, answer[self._rows])
@@ -198,7 +194,6 @@ class Accumulation:
                 kernels.aggregate(kernels.CODES[part], values, mask, valid, codes, out)
 
     def finish(self, answer: Words) -> bytes:
-        """The answer after all rows."""
         for count in self._all_count:
             answer[count] = answer[self._rows]
         return answer.tobytes()

@@ -9,15 +9,17 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any, ClassVar
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from scumble.enclave.changes import access_with, commit_access, drop_table, reseal
+from scumble.enclave.grants import AccessList
 from scumble.enclave.loads import Load, begin_load, charged, commit_load
+from scumble.enclave.pages import KEY_BYTES, DataKeys, reseal_run
 from scumble.enclave.queries import CompiledPlan, answer_bytes, execute
-from scumble.enclave.vault import Vault
-from scumble.enclave.versions import History, OpenVersion, check_chain
+from scumble.enclave.versions import History, OpenVersion, Vault, check_chain
 from scumble.errors import InvalidParameter, Refused, Stale
 from scumble.wire.channel import (
     SALT_BYTES,
@@ -26,6 +28,7 @@ from scumble.wire.channel import (
     done,
     executed,
     executed_bytes,
+    is_succession,
     open_greeting,
     padded,
     refusal,
@@ -145,27 +148,54 @@ class EnclaveSession:
         check_chain(self._history.storage, self._current.manifest.catalog)
 
     def _check_pages(self, request: CheckPages) -> None:
-        self._current.reader(request.run)[0].open_pages(request.column, request.first_page, request.pages)
+        reader, _ = self._current.reader(request.run)
+        if not 0 <= request.column < len(reader.run.tag_hashes):
+            raise InvalidParameter("the table has no column of this number", hint="upgrade Scumble")
+        reader.open_pages(request.column, request.first_page, request.pages)
 
     # --- changes: the client holds the writer's lock, and has opened the newest version since -------
 
     def _drop_table(self, request: DropTable) -> Opened:
-        return self._take(drop_table(self._history, self._current, request.table))
+        """Commit a version without a table, and without rights to it."""
+        current = self._current.manifest
+        gone = current.catalog.table(request.table)
+        left = tuple(other for other in current.catalog.tables if other.id != gone.id)
+        access = current.access.dropping(gone.name)
+        return self._take(self._history.commit(self._current, left, current.real_rows, access))
 
     def _add_grant(self, request: AddGrant) -> Opened | None:
-        access = access_with(self._current, request.grant)
-        return None if request.rehearsed else self._take(commit_access(self._history, self._current, access))
+        unused = replace(request.grant, used_epsilon=Fraction(0), used_delta=Fraction(0))
+        access = self._current.manifest.access.granting(unused, self._current.manifest.catalog)
+        return None if request.rehearsed else self._commit_access(access)
 
     def _revoke_grant(self, request: RevokeGrant) -> Opened:
-        access = self._current.manifest.access.revoking(request.name)
-        return self._take(commit_access(self._history, self._current, access))
+        return self._commit_access(self._current.manifest.access.revoking(request.name))
+
+    def _commit_access(self, access: AccessList) -> Opened:
+        manifest = self._current.manifest
+        return self._take(self._history.commit(self._current, manifest.catalog.tables, manifest.real_rows, access))
 
     def _list_grants(self, _: ListGrants) -> GrantList:
         return GrantList(self._current.manifest.access.grants)
 
     def _reseal(self, request: Reseal) -> Opened:
-        self._history, version = reseal(self._history, self._current, request)
-        return self._take(version)
+        """Commit a version with everything sealed under a new data key, and go on as the owner of that key."""
+        history, version, old = self._history, self._current, self._current.manifest
+        if len(request.data_key) != KEY_BYTES or not is_succession(
+            history.database, history.signer, request.owner, request.succession
+        ):
+            raise InvalidParameter("this is no key of 32 bytes, or not signed for", hint="upgrade Scumble")
+        keys, tables = DataKeys(request.data_key, history.database), []
+        real_rows: dict[str, int] = {}
+        for table in old.catalog.tables:
+            runs = [reseal_run(version.storage, table, run, version.reader(run.id)[0], keys) for run in table.runs]
+            real_rows |= {after.id: old.real_rows[before.id] for before, after in zip(table.runs, runs, strict=True)}
+            tables.append(replace(table, runs=tuple(runs)))
+        successor = replace(history, signer=request.owner, data_key=request.data_key)
+        access = old.access.owned_by(request.owner, request.succession)
+        committed = successor.commit(version, tuple(tables), real_rows, access, keys)
+        self._history = successor
+        return self._take(committed)
 
     # --- queries -----------------------------------------------------------------------------------
 
@@ -295,7 +325,6 @@ class TrustedEnclave:
         return number, salt + channel.seal_answer(padded(done(b"{}")))
 
     def request(self, session: int, sealed: bytes | memoryview) -> bytes:
-        """Answer one request."""
         line = self._lines.get(session)
         if line is None:
             raise InvalidParameter("there is no such session", hint="open the database again")
@@ -313,5 +342,4 @@ class TrustedEnclave:
         return line is not None and line.session.may_write
 
     def leave(self, session: int) -> None:
-        """Forget a session and its keys."""
         self._lines.pop(session, None)

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from scumble import attestation
 from scumble.attestation import Evidence, Policy
-from scumble.enclave.vault import Vault
+from scumble.enclave.versions import Vault
 from scumble.errors import Tampered
 
 __all__ = ["Sharing"]

@@ -9,14 +9,15 @@ forged or an earlier one.
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from cryptography.exceptions import InvalidTag
 
 from scumble.enclave.grants import AccessList, visible
 from scumble.enclave.pages import NONCE_BYTES, DataKeys, RunReader
-from scumble.enclave.vault import Unlocked, Vault
 from scumble.errors import InvalidParameter, Locked, NotFound, Refused, Stale, Tampered
 from scumble.wire.catalog import Catalog, Run, Table
 from scumble.wire.grants import Grant
@@ -28,6 +29,8 @@ __all__ = [
     "History",
     "Manifest",
     "OpenVersion",
+    "Unlocked",
+    "Vault",
     "check_chain",
     "check_descent",
     "manifest_hash",
@@ -123,6 +126,97 @@ def _ancestors(storage: Storage, catalog: Catalog, until: int) -> Iterator[tuple
         catalog = Catalog.from_json(json.loads(unpack(earlier)[0]))
 
 
+# --- what an enclave remembers ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unlocked:
+    """SECRET: a database's data key, who brought it, and the newest version that this enclave knows, with its hash.
+
+    `restores` is how often the owner has taken an older version for the newest: it goes before the version.
+    """
+
+    data_key: bytes = field(repr=False)
+    owner: bytes
+    version: int
+    hash: str
+    restores: int = 0
+
+
+class Vault:
+    """SECRET: what is unlocked, by database. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._unlocked: dict[str, Unlocked] = {}
+        self._turns: dict[str, threading.RLock] = {}
+        self._turn = threading.Lock()
+        self.changes = 0
+        """Goes up whenever there is something new to hand to another enclave."""
+
+    def holding(self, database: str) -> AbstractContextManager[bool]:
+        """Let nobody else open or commit a version of this database: they would see a head without its key."""
+        with self._turn:
+            return self._turns.setdefault(database, threading.RLock())
+
+    def get(self, database: str) -> Unlocked | None:
+        """What is known of a database: the same object until there is something newer. None: it is locked."""
+        return self._unlocked.get(database)
+
+    def remember(
+        self, database: str, data_key: bytes, owner: bytes, version: int, manifest_hash: str, *, restored: bool = False
+    ) -> Unlocked:
+        """Remember a version that was opened or committed; the caller holds the database, and has checked descent.
+
+        `owner` has signed for the key, and is what the version says. `restored`: an older version is the newest now.
+        """
+        known = self._unlocked.get(database)
+        restores = 0 if known is None else known.restores + (restored and version < known.version)
+        fresh = Unlocked(data_key, owner, version, manifest_hash, restores)
+        if known is not None and _facts(known) == _facts(fresh):
+            return known
+        self._put(database, fresh)
+        return fresh
+
+    def _put(self, database: str, unlocked: Unlocked) -> None:
+        with self._turn:
+            self.changes += 1
+            self._unlocked[database] = unlocked
+
+    def export(self, database: str | None = None) -> bytes:
+        """What is unlocked, or one database of it, for another enclave. SECRET: the caller seals it."""
+        with self._turn:
+            given = {
+                name: [known.data_key.hex(), known.owner.hex(), known.version, known.hash, known.restores]
+                for name, known in self._unlocked.items()
+                if database in (None, name)
+            }
+        return json.dumps(given).encode()
+
+    def adopt(self, exported: bytes) -> None:
+        """Take over what another enclave has exported; where this one knows a newer version, that stays."""
+        try:
+            given = {
+                str(name): Unlocked(
+                    bytes.fromhex(data_key), bytes.fromhex(owner), int(version), str(digest), int(restores)
+                )
+                for name, (data_key, owner, version, digest, restores) in json.loads(exported).items()
+            }
+        except (ValueError, TypeError, AttributeError):
+            raise Tampered from None
+        for name, other in given.items():
+            with self.holding(name):
+                known = self._unlocked.get(name)
+                if known is None or (other.restores, other.version) > (known.restores, known.version):
+                    self._put(name, other)
+
+    def __repr__(self) -> str:
+        return f"<Vault: {len(self._unlocked)} unlocked>"
+
+
+def _facts(unlocked: Unlocked) -> tuple[bytes, bytes, int, str, int]:
+    return unlocked.data_key, unlocked.owner, unlocked.version, unlocked.hash, unlocked.restores
+
+
 # --- what a session has open -------------------------------------------------------------------------
 
 
@@ -155,7 +249,6 @@ class OpenVersion:
         return known
 
     def has_batch(self, batch: str) -> bool:
-        """Whether rows were loaded under this name."""
         return any(run.batch == batch for _, run in self.runs.values())
 
     def opened(self) -> Opened:

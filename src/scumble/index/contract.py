@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scumble.errors import BudgetError, BudgetUsed, InvalidParameter, NotFitted
-from scumble.index.histogram import MAX_ROWS, Histogram
-from scumble.privacy.amounts import Exact, exact
-from scumble.privacy.budget import Budget
+from scumble.index.curve import MAX_ROWS, Histogram
+from scumble.privacy.budget import Budget, Exact, exact
 from scumble.types import Domain
 
 __all__ = [
@@ -56,7 +55,6 @@ class PositionRange(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many positions there are."""
         return self.stop - self.start
 
 
@@ -75,11 +73,9 @@ class Positions(ABC):
         """Where lookups stop whose last rank is each of these, in a new array; clipped by the caller."""
 
     def start_after(self, rank: int) -> int:
-        """The same for one rank."""
         return int(self.starts_after(np.array([rank]))[0])
 
     def stop_at(self, rank: int) -> int:
-        """The same for one rank."""
         return int(self.stops_at(np.array([rank]))[0])
 
     def lookup(self, low: object, high: object = POINT) -> PositionRange:
@@ -201,14 +197,12 @@ class Index(ABC):
 
     @property
     def positions(self) -> Positions:
-        """What answers lookups."""
         if self._positions is None:
             raise NotFitted("this index has not been fitted", hint="call fit or fit_counts first")
         return self._positions
 
     @property
     def terms(self) -> Terms:
-        """What the fit was asked for."""
         if self._terms is None:
             raise NotFitted("this index has not been fitted", hint="call fit or fit_counts first")
         return self._terms

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from scumble.errors import FileError, InvalidParameter, NotFitted
 from scumble.index.contract import Index, Terms, check_count
-from scumble.index.curve import MonotoneCurve, NoisyCurve, make_monotone
+from scumble.index.curve import MAX_ROWS, Histogram, MonotoneCurve, NoisyCurve, make_monotone
 from scumble.index.file import IndexModel, decode, encode, fixed_bytes, most_segments
-from scumble.index.histogram import MAX_ROWS, Histogram
 from scumble.index.mechanisms import MECHANISMS
 from scumble.index.segments import Segments, fit_segments, fit_within
 from scumble.index.slack import SLACKS, PaperSlack, SlackName
-from scumble.privacy.amounts import Exact, exact, show
+from scumble.privacy.budget import Exact, exact, show
 
 if TYPE_CHECKING:
     from scumble.index.summary import IndexSummary
@@ -120,7 +119,6 @@ class DPPLRIndex(Index):
         )
 
     def _room(self, terms: Terms) -> int:
-        """The bytes that the segments may take."""
         fixed = fixed_bytes(terms.domain, terms.charged_epsilon, terms.charged_delta, terms.beta)
         return (self.max_bytes or 0) - fixed
 
@@ -128,7 +126,6 @@ class DPPLRIndex(Index):
 
     @property
     def model(self) -> IndexModel:
-        """The fitted index, public."""
         positions = self.positions
         assert isinstance(positions, IndexModel)  # noqa: S101  _build and load put nothing else there
         return positions
@@ -142,7 +139,6 @@ class DPPLRIndex(Index):
 
     @property
     def size_bytes(self) -> int:
-        """The length of the index file."""
         return len(encode(self.model))
 
     def summary(self) -> "IndexSummary":
@@ -154,7 +150,6 @@ class DPPLRIndex(Index):
     # --- file and picture --------------------------------------------------------------------------
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the index file."""
         try:
             Path(path).write_bytes(encode(self.model))
         except OSError as error:

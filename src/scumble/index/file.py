@@ -21,7 +21,7 @@ from scumble.index.mechanisms import MECHANISMS
 from scumble.index.mechanisms.tree import Mechanism
 from scumble.index.segments import Segments, quantum
 from scumble.index.slack import SLACKS, Slack
-from scumble.privacy.amounts import from_ratio, ratio
+from scumble.privacy.budget import from_ratio, ratio
 from scumble.types import Domain, parse_domain
 
 __all__ = [
@@ -67,21 +67,17 @@ class IndexModel(Positions):
     slack: str
 
     def start_after(self, rank: int) -> int:
-        """The segments' value there, less the slack."""
         return self.segments.at(rank) - self.slack_rows
 
     def stop_at(self, rank: int) -> int:
-        """The segments' value there, and the slack."""
         return self.segments.at(rank) + self.slack_rows
 
     def starts_after(self, ranks: IntArray) -> IntArray:
-        """The same for many ranks."""
         rows = self.segments.at_many(ranks)
         rows -= self.slack_rows
         return rows
 
     def stops_at(self, ranks: IntArray) -> IntArray:
-        """The same for many ranks."""
         rows = self.segments.at_many(ranks)
         rows += self.slack_rows
         return rows

@@ -20,9 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scumble.errors import FileError, InvalidParameter, NotFitted
-from scumble.index.curve import NoisyCurve
+from scumble.index.curve import Histogram, NoisyCurve
 from scumble.index.file import IndexModel
-from scumble.index.histogram import Histogram
 from scumble.types import Domain
 
 if TYPE_CHECKING:
@@ -112,7 +111,6 @@ class _Picture:
         return figure
 
     def overview(self, ax: Any) -> None:
-        """The curve over all keys."""
         self._curves(ax, 0, self.model.domain.size - 1)
         ax.set_title(f"All {self.model.domain.size:,} keys, {len(self.model.segments):,} segments")
 

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble._native import ffi, lib
-from scumble.index.curve import MonotoneCurve
-from scumble.index.histogram import Histogram
+from scumble.index.curve import Histogram, MonotoneCurve
 
 __all__ = ["Segments", "fit_segments", "fit_within"]
 
@@ -63,7 +62,6 @@ class Segments:
         return value if value > floor[j] else floor[j]
 
     def at_many(self, ranks: IntArray) -> IntArray:
-        """The rows at or before each of many ranks."""
         ranks = np.ascontiguousarray(ranks, dtype=np.int64)
         out = np.empty(len(ranks), dtype=np.int64)
         lib.scumble_evaluate(*self._arguments(), _pointer(ranks), len(ranks), _pointer(out))

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.index.contract import Terms
-from scumble.index.curve import MonotoneCurve, NoisyCurve
-from scumble.index.histogram import Histogram
+from scumble.index.curve import Histogram, MonotoneCurve, NoisyCurve
 from scumble.index.mechanisms.tree import Mechanism
 from scumble.index.segments import Segments
 from scumble.privacy.noise import discrete_laplace

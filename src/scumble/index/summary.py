@@ -37,7 +37,6 @@ class IndexSummary:
     domain_size: int
 
     def as_dict(self) -> dict[str, str | int | float]:
-        """The same for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:

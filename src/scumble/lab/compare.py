@@ -18,13 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from scumble.errors import FileError, InvalidKeys, InvalidParameter, ScumbleError
 from scumble.index.contract import Index, Outcome, check_beta, check_count, check_row_epsilon
+from scumble.index.curve import Histogram
 from scumble.index.dp_plr import DPPLRIndex
-from scumble.index.histogram import Histogram
 from scumble.index.plot import NOISY, SEGMENTS, STYLE, SUFFIXES
 from scumble.index.slack import lossless_delta
 from scumble.lab.comparators import CryptEpsilonIndex, DPBPlusTreeIndex, DPRMIIndex, ExactIndex, FMIIndex, SpecialIndex
-from scumble.privacy.amounts import Exact, exact
-from scumble.privacy.budget import unsafe_budget
+from scumble.privacy.budget import Exact, exact, unsafe_budget
 from scumble.types import Domain
 
 __all__ = [
@@ -114,7 +113,6 @@ class Lookups:
         return cls(points, ends[:, 0].copy(), ends[:, 1].copy())
 
     def of(self, kind: Kind) -> tuple[IntArray, IntArray]:
-        """First and last ranks of one kind."""
         return (self.points, self.points) if kind == "point" else (self.firsts, self.lasts)
 
 

@@ -22,7 +22,7 @@ from scumble.owner.key_file import Passphrase
 from scumble.owner.keys import Key, OwnerKey
 from scumble.owner.ledger import Ledger
 from scumble.owner.versions import Versions, begin
-from scumble.privacy.amounts import Exact, exact
+from scumble.privacy.budget import Exact, exact
 from scumble.wire.catalog import Table
 from scumble.wire.channel import succession
 from scumble.wire.grants import Grant, Right, parse_public_key, public_text

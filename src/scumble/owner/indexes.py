@@ -14,8 +14,7 @@ from scumble.errors import InvalidParameter
 from scumble.index.contract import Terms, check_beta, check_row_epsilon
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.slack import SLACKS, SlackName
-from scumble.privacy.amounts import Exact, exact
-from scumble.privacy.composition import row_delta
+from scumble.privacy.budget import Exact, exact, row_delta
 from scumble.types import Domain, parse_domain
 from scumble.wire.requests import IndexOrder
 

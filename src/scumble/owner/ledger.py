@@ -34,9 +34,7 @@ from scumble.owner.spends import (
     probability,
     with_losses,
 )
-from scumble.privacy.amounts import Exact, show
-from scumble.privacy.budget import Budget, State, check_open
-from scumble.privacy.composition import Partition, room, total
+from scumble.privacy.budget import Budget, Exact, Partition, State, check_open, room, show, total
 
 if TYPE_CHECKING:
     from rich.table import Table

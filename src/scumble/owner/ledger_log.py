@@ -26,8 +26,7 @@ from typing import Any
 
 from scumble import durable
 from scumble.errors import BudgetError, Corrupt, FileError, LedgerBusy, NewerVersion, ScumbleError
-from scumble.privacy.amounts import from_ratio, ratio
-from scumble.privacy.composition import Partition
+from scumble.privacy.budget import Partition, from_ratio, ratio
 
 __all__ = ["LedgerLog", "Record", "Transaction", "create", "is_there"]
 

@@ -30,8 +30,7 @@ from scumble.owner.indexes import IndexSpec, index_cost
 from scumble.owner.ledger import Ledger, RecordedBudget, Spend
 from scumble.owner.sources import open_source
 from scumble.owner.versions import Session
-from scumble.privacy.amounts import Exact, exact
-from scumble.privacy.budget import Budget
+from scumble.privacy.budget import Budget, Exact, exact
 from scumble.types import Schema, schema_of
 from scumble.wire.catalog import Catalog, Table
 from scumble.wire.requests import Abandon, BeginLoad, Build, IndexOrder, Opened, Reserve, RowLayout

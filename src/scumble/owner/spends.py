@@ -13,9 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from scumble.errors import InvalidParameter
-from scumble.privacy.amounts import Exact, exact, show
-from scumble.privacy.budget import State
-from scumble.privacy.composition import Charge, Partition
+from scumble.privacy.budget import Charge, Exact, Partition, State, exact, show
 
 if TYPE_CHECKING:
     from rich.table import Table

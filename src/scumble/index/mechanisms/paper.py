@@ -11,8 +11,7 @@ from math import ceil, exp, log2, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.index.curve import NoisyCurve
-from scumble.index.histogram import Histogram
+from scumble.index.curve import Histogram, NoisyCurve
 from scumble.index.mechanisms.tree import Mechanism, chernoff_bound, cumulant, rates_below, variance
 from scumble.privacy.noise import add_discrete_laplace
 

@@ -12,8 +12,7 @@ from math import ceil, exp, log, log1p, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.index.curve import Knots, NoisyCurve
-from scumble.index.histogram import Histogram
+from scumble.index.curve import Histogram, Knots, NoisyCurve
 from scumble.index.mechanisms.tree import Mechanism, chernoff_bound, cumulant, rates_below, variance
 from scumble.privacy.noise import add_discrete_laplace
 
@@ -47,7 +46,6 @@ class WideTree:
 
     @property
     def levels(self) -> int:
-        """How many levels are released."""
         return len(self.blocks)
 
     @property
@@ -61,7 +59,6 @@ class WideTree:
         return tuple(1 / epsilon for epsilon in self.epsilons)
 
     def widths(self, level: int) -> int:
-        """How many nodes a level has."""
         return -(-self.leaves // self.blocks[level])
 
     def fan_out(self, level: int) -> int:

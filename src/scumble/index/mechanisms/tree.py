@@ -12,8 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.index.curve import NoisyCurve
-from scumble.index.histogram import Histogram
+from scumble.index.curve import Histogram, NoisyCurve
 
 __all__ = ["Mechanism", "Tree", "chernoff_bound", "cumulant", "rates_below", "variance"]
 

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.lab.attack.laboratory import laboratory, made_up_counts
 from scumble.lab.attack.report import Finding, Report, rows_text
-from scumble.privacy.amounts import Exact, exact, show
-from scumble.privacy.budget import unsafe_budget
+from scumble.privacy.budget import Exact, exact, show, unsafe_budget
 from scumble.privacy.noise import discrete_laplace
 from scumble.types import IntegerDomain
 

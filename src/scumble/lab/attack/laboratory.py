@@ -20,7 +20,7 @@ from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import ScumbleError
 from scumble.owner.database import Database
 from scumble.owner.keys import OwnerKey
-from scumble.privacy.amounts import Exact, exact, show
+from scumble.privacy.budget import Exact, exact, show
 from scumble.provider.front import Provider
 from scumble.store.files import FileStore
 from scumble.store.transcript import Transcript

@@ -19,8 +19,7 @@ from scumble.index.file import decoded
 from scumble.lab.attack.laboratory import laboratory, made_up_counts, uniform_ranges
 from scumble.lab.attack.report import Finding, Report, rows_text
 from scumble.lab.comparators import ExactIndex
-from scumble.privacy.amounts import Exact, exact, show
-from scumble.privacy.budget import unsafe_budget
+from scumble.privacy.budget import Exact, exact, show, unsafe_budget
 from scumble.types import IntegerDomain
 
 __all__ = ["Public", "Quality", "Target", "all_ranges", "attack", "exact_target", "private_target", "quality"]

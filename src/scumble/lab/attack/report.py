@@ -21,7 +21,6 @@ class Finding:
 
     @property
     def as_expected(self) -> bool:
-        """Whether it won where it had to, and only there."""
         return self.won == self.leaky
 
 
@@ -37,11 +36,9 @@ class Report:
 
     @property
     def as_expected(self) -> bool:
-        """Whether every finding is."""
         return all(finding.as_expected for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        """The same for JSON, without the curves."""
         findings = [
             {
                 "target": finding.target,
@@ -57,7 +54,6 @@ class Report:
         return {**about, "as_expected": self.as_expected, "findings": findings}
 
     def lines(self) -> list[str]:
-        """The same for people."""
         width = max(len(finding.target) for finding in self.findings)
         lines = [self.attack, f"  {self.explanation}", f"  tried: {self.tried}"]
         for finding in self.findings:

@@ -19,8 +19,7 @@ from scumble.index.file import IndexModel
 from scumble.index.slack import SLACK_SHARE, shift
 from scumble.lab.attack.report import Finding, Report
 from scumble.lab.comparators import ExactIndex
-from scumble.privacy.amounts import Exact, exact, show
-from scumble.privacy.budget import unsafe_budget
+from scumble.privacy.budget import Exact, exact, show, unsafe_budget
 from scumble.types import IntegerDomain
 
 __all__ = ["Advantage", "advantage_bound", "attack", "best_advantage", "exact_game", "one_key_game", "shadow_game"]

@@ -43,7 +43,6 @@ class Spoiling(NamedTuple):
     catalog: Catalog
 
     def run(self, table: str, batch: int) -> Run:
-        """A batch of a table."""
         return self.catalog.table(table).runs[batch]
 
     def slot(self, table: str, batch: int, column: int, page: int) -> tuple[Path, int, int]:
@@ -54,12 +53,10 @@ class Spoiling(NamedTuple):
         return self.home / f"db/runs/{run.id}.pages", start, sizes[column]
 
     def tag(self, table: str, batch: int, column: int, page: int) -> tuple[Path, int, int]:
-        """Where its tag lies."""
         run = self.run(table, batch)
         return self.home / f"db/runs/{run.id}.tags", TAG_BYTES * (column * run.pages + page), TAG_BYTES
 
     def files(self, kind: str) -> list[Path]:
-        """All files whose name ends so."""
         return sorted((self.home / "db").rglob(f"*{kind}"))
 
 
@@ -83,7 +80,6 @@ class Outcome(NamedTuple):
 
     @property
     def won(self) -> bool:
-        """Whether anybody was deceived."""
         return self.queries == "WRONG" or not self.found_by_check
 
 

@@ -14,7 +14,7 @@ from scumble.enclave.sessions import TrustedEnclave
 from scumble.lab.attack.laboratory import VALUES, Seen, fractions, laboratory, made_up_counts, second_column
 from scumble.lab.attack.planted import UnsafeUnpaddedEnclave
 from scumble.lab.attack.report import Finding, Report
-from scumble.privacy.amounts import Exact, exact, show
+from scumble.privacy.budget import Exact, exact, show
 from scumble.wire.storage import Enclave, Storage
 
 __all__ = ["Guesses", "attack", "guess_counts", "watch_queries"]

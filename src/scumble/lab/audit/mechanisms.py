@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scumble.errors import InvalidParameter
 from scumble.index import slack as coverage
 from scumble.index.contract import Index, Terms
+from scumble.index.curve import Histogram
 from scumble.index.dp_plr import DPPLRIndex
-from scumble.index.histogram import Histogram
 from scumble.index.mechanisms import scumble as adaptive_mechanism
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.mechanisms.scumble import release_adaptive_curve, wide_tree

@@ -136,12 +136,10 @@ class Finding:
 
     @property
     def statistic(self) -> str:
-        """The one that shows most."""
         return max(self.bounds, key=lambda name: self.bounds[name].epsilon)
 
     @property
     def bound(self) -> Bound:
-        """The largest."""
         return self.bounds[self.statistic]
 
     @property
@@ -151,11 +149,9 @@ class Finding:
 
     @property
     def refuted(self) -> bool:
-        """Whether the mechanism loses more than it claims."""
         return self.ratio > 1
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers."""
         return {
             "mechanism": self.subject.name,
             "about": self.subject.about,

@@ -13,11 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from scumble.errors import InvalidParameter
 from scumble.index.contract import Index, Positions, Terms, check_domain, check_request
-from scumble.index.histogram import Histogram
+from scumble.index.curve import Histogram
 from scumble.index.slack import lossless_delta, shift
 from scumble.lab.comparators.limits import check_memory, check_scale
-from scumble.privacy.amounts import Exact, show
-from scumble.privacy.budget import Budget
+from scumble.privacy.budget import Budget, Exact, show
 from scumble.privacy.noise import add_discrete_laplace
 from scumble.types import Domain
 
@@ -40,19 +39,15 @@ class TwoCurves(Positions):
     capacity: int
 
     def start_after(self, rank: int) -> int:
-        """The lower curve there."""
         return int(self.lower[rank])
 
     def stop_at(self, rank: int) -> int:
-        """The upper curve there."""
         return int(self.upper[rank])
 
     def starts_after(self, ranks: IntArray) -> IntArray:
-        """The lower curve at many ranks."""
         return self.lower[ranks]
 
     def stops_at(self, ranks: IntArray) -> IntArray:
-        """The upper curve at many ranks."""
         return self.upper[ranks]
 
     @property
@@ -66,7 +61,6 @@ class TwoCurvesIndex(Index):
 
     @property
     def curves(self) -> TwoCurves:
-        """The fitted curves, public."""
         positions = self.positions
         assert isinstance(positions, TwoCurves)  # noqa: S101  _build puts nothing else there
         return positions

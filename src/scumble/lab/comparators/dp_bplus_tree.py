@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from scumble.errors import InvalidParameter, NotFitted
 from scumble.index.contract import Outcome, Terms
-from scumble.index.histogram import MAX_ROWS, Histogram
+from scumble.index.curve import MAX_ROWS, Histogram
 from scumble.index.slack import shift
 from scumble.lab.comparators.curves import TwoCurves, TwoCurvesIndex
 from scumble.lab.comparators.limits import check_memory

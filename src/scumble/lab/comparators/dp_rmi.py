@@ -17,7 +17,7 @@ from scumble.index.contract import Terms, check_count
 from scumble.lab.accounting import noise_multiplier
 from scumble.lab.comparators.trained import Parts, TrainedIndex
 from scumble.lab.comparators.training import Curve, Response, SensitivityName, descend
-from scumble.privacy.amounts import Exact
+from scumble.privacy.budget import Exact
 
 __all__ = ["DPRMIIndex", "Stages"]
 
@@ -119,12 +119,10 @@ class Stage:
         return np.concatenate([self.steepness, self.heights])
 
     def with_parameters(self, parameters: FloatArray) -> "Stage":
-        """The same stage after training."""
         steepness, heights = parameters.reshape(2, -1)
         return Stage(heights, steepness, self.centres, self.zooms)
 
     def predict(self, inputs: FloatArray, chosen: IntArray) -> FloatArray:
-        """What the chosen lines say."""
         local = (inputs - self.centres[chosen]) * self.zooms[chosen]
         return self.heights[chosen] + self.steepness[chosen] * local
 
@@ -143,7 +141,6 @@ class Stages:
     stages: tuple[Stage, ...]
 
     def then(self, stage: Stage) -> "Stages":
-        """The model with one stage more."""
         return Stages((*self.stages, stage))
 
     def route(self, inputs: FloatArray, models: int) -> IntArray:

@@ -16,7 +16,7 @@ from scumble.index.contract import Terms, check_count
 from scumble.lab.accounting import noise_multiplier
 from scumble.lab.comparators.trained import Parts, TrainedIndex
 from scumble.lab.comparators.training import Curve, Response, SensitivityName, descend
-from scumble.privacy.amounts import Exact
+from scumble.privacy.budget import Exact
 
 __all__ = ["FMIIndex", "Mixture"]
 
@@ -86,7 +86,6 @@ class Mixture:
 
     @property
     def numbers(self) -> int:
-        """How many numbers it keeps."""
         return len(self.parameters)
 
     def predict(self, inputs: FloatArray) -> FloatArray:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scumble.errors import InvalidParameter, NotFitted
 from scumble.index.contract import Index, Positions, Terms, check_count
-from scumble.index.histogram import MAX_ROWS, Histogram
+from scumble.index.curve import MAX_ROWS, Histogram
 from scumble.index.slack import release_bound
 from scumble.lab.accounting import epsilon_spent
 from scumble.lab.comparators.limits import check_memory
@@ -31,7 +31,7 @@ from scumble.lab.comparators.training import (
     inputs_of,
     whole_rows,
 )
-from scumble.privacy.amounts import Exact, exact
+from scumble.privacy.budget import Exact, exact
 from scumble.privacy.noise import MAX_SCALE, discrete_laplace
 from scumble.types import Domain
 
@@ -55,17 +55,14 @@ class TrainedPositions(Positions):
     capacity: int
 
     def at(self, ranks: IntArray) -> IntArray:
-        """Predicted positions, rounded to whole rows."""
         inputs = inputs_of(ranks, self.domain.size)
         parts = [self.model.predict(inputs[i : i + CHUNK]) for i in range(0, len(inputs), CHUNK)]
         return whole_rows(np.concatenate([*parts, np.empty(0)]), self.scale_rows, MAX_ROWS)
 
     def starts_after(self, ranks: IntArray) -> IntArray:
-        """Predicted positions, less the slack."""
         return self.at(ranks) - self.slack_rows
 
     def stops_at(self, ranks: IntArray) -> IntArray:
-        """Predicted positions, and the slack."""
         return self.at(ranks) + self.slack_rows
 
     @property
@@ -148,7 +145,6 @@ class TrainedIndex(Index):
         return TrainedPositions(terms.domain, model, scale, slack, terms.capacity or last + slack)
 
     def _parts(self, terms: Terms) -> "Parts":
-        """How epsilon is shared out."""
         count = Fraction(0) if terms.capacity else terms.epsilon * COUNT_SHARE
         error = terms.epsilon * self.error_share
         return Parts(count, terms.epsilon - count - error, error)
@@ -178,14 +174,12 @@ class TrainedIndex(Index):
 
     @property
     def model(self) -> TrainedPositions:
-        """The fitted index, public."""
         positions = self.positions
         assert isinstance(positions, TrainedPositions)  # noqa: S101  _build puts nothing else there
         return positions
 
     @property
     def size_bytes(self) -> int:
-        """Eight bytes for each number kept."""
         return self.model.size_bytes
 
     @property

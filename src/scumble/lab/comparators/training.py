@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.index.histogram import MAX_ROWS
+from scumble.index.curve import MAX_ROWS
 from scumble.privacy.noise import discrete_gaussian
 
 __all__ = [
@@ -60,7 +60,6 @@ class Curve:
     scale_rows: int
 
     def examples(self, ranks: IntArray) -> Examples:
-        """The points of the curve at public ranks."""
         return Examples(inputs_of(ranks, len(self.rows)), self.rows[ranks])
 
     def largest_error(self, positions: Callable[[IntArray], IntArray]) -> IntArray:
