@@ -1,5 +1,6 @@
 """The kernels one by one, as tests hold them against plain Python; the enclave itself calls `aggregate` only."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,38 +38,30 @@ def integers(words: Words) -> list[int]:
     return [int.from_bytes(data[at : at + step], "little", signed=True) for at in range(0, len(data), step)]
 
 
-def _one(part: Part, x: Words | None, mask: Mask, valid: Mask | None) -> int:
-    out = np.zeros((1, part.writes), np.int64)
-    kernels.aggregate(CODES[part], x, mask, valid, None, out)
-    return integers(out)[0]
+def _one(part: Part) -> Callable[..., int]:
+    def call(x: Words | None, mask: Mask, valid: Mask | None = None) -> int:
+        out = np.zeros((1, part.writes), np.int64)
+        kernels.aggregate(CODES[part], x, mask, valid, None, out)
+        return integers(out)[0]
+
+    return call
+
+
+sum_words, sum_squares, wide_sum = _one(SUM), _one(SQUARES), _one(WIDE_SUM)
 
 
 def count(mask: Mask, valid: Mask | None = None) -> int:
-    return _one(COUNT, None, mask, valid)
+    return _one(COUNT)(None, mask, valid)
 
 
-def sum_words(x: Words, mask: Mask, valid: Mask | None = None) -> int:
-    return _one(SUM, x, mask, valid)
+def _into(part: Part) -> Callable[..., None]:
+    def call(x: Words, mask: Mask, out: Any, valid: Mask | None = None) -> None:
+        kernels.aggregate(CODES[part], x, mask, valid, None, out)
+
+    return call
 
 
-def sum_squares(x: Words, mask: Mask, valid: Mask | None = None) -> int:
-    return _one(SQUARES, x, mask, valid)
-
-
-def wide_sum(a: Words, mask: Mask, valid: Mask | None = None) -> int:
-    return _one(WIDE_SUM, a, mask, valid)
-
-
-def min_max(x: Words, mask: Mask, extremes: Words, valid: Mask | None = None) -> None:
-    kernels.aggregate(CODES[EXTREMES], x, mask, valid, None, extremes)
-
-
-def sum_floats(x: Words, mask: Mask, total: Floats, valid: Mask | None = None) -> None:
-    kernels.aggregate(CODES[DOUBLES], x, mask, valid, None, total)
-
-
-def sum_squares_floats(x: Words, mask: Mask, total: Floats, valid: Mask | None = None) -> None:
-    kernels.aggregate(CODES[DOUBLE_SQUARES], x, mask, valid, None, total)
+min_max, sum_floats, sum_squares_floats = _into(EXTREMES), _into(DOUBLES), _into(DOUBLE_SQUARES)
 
 
 def group_count(codes: Words, mask: Mask, out: Words, valid: Mask | None = None) -> None:

@@ -1,7 +1,9 @@
 """Sorting in bounded memory: the network sorts whatever there is, and many chunks give what one chunk gives."""
 
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,11 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from scumble.enclave.kernels import Words
 from scumble.enclave.loads import Rows, _network
 from scumble.errors import Tampered
 from scumble.store.files import FileStore
-
-Words = NDArray[np.int64]
 
 
 class Scratch:
@@ -44,15 +45,20 @@ def _sorted(rows: Words, key_word: int, chunk_rows: int, batch: int = 7) -> tupl
     return np.concatenate(chunks), scratch
 
 
+def _apply(pairs: Iterable[tuple[int, int]], rows: NDArray[Any]) -> None:
+    """Put each pair of every row's values in order."""
+    for low, high in pairs:
+        pair = rows[:, [low, high]]
+        rows[:, low], rows[:, high] = pair.min(axis=1), pair.max(axis=1)
+
+
 @pytest.mark.parametrize("count", range(13))
 def test_the_network_sorts_every_sequence_of_zeros_and_ones(count: int) -> None:
     """By the 0-1 principle it then sorts everything."""
     pairs = list(_network(count))
     assert all(0 <= low < high < count for low, high in pairs)
     inputs = np.array(list(product((0, 1), repeat=count)), np.int8).reshape(2**count, count)
-    for low, high in pairs:
-        pair = inputs[:, [low, high]]
-        inputs[:, low], inputs[:, high] = pair.min(axis=1), pair.max(axis=1)
+    _apply(pairs, inputs)
     assert (np.diff(inputs, axis=1) >= 0).all()
 
 
@@ -60,18 +66,14 @@ def test_the_network_sorts_every_sequence_of_zeros_and_ones(count: int) -> None:
 def test_the_network_sorts_larger_numbers_of_chunks(count: int) -> None:
     rng = np.random.default_rng(count)
     values = np.array([rng.permutation(count) for _ in range(300)])
-    for low, high in _network(count):
-        pair = values[:, [low, high]]
-        values[:, low], values[:, high] = pair.min(axis=1), pair.max(axis=1)
+    _apply(_network(count), values)
     assert (values == np.arange(count)).all()
 
 
 def test_a_network_without_its_last_pair_does_not_sort() -> None:
     """The check above can fail."""
     inputs = np.array(list(product((0, 1), repeat=6)), np.int8)
-    for low, high in list(_network(6))[:-1]:
-        pair = inputs[:, [low, high]]
-        inputs[:, low], inputs[:, high] = pair.min(axis=1), pair.max(axis=1)
+    _apply(list(_network(6))[:-1], inputs)
     assert (np.diff(inputs, axis=1) < 0).any()
 
 

@@ -1,6 +1,7 @@
 """Masks, aggregates, groups and wide expressions against plain Python, which decides by branching."""
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -315,14 +316,8 @@ def test_more_groups_than_sixteen_bits_name() -> None:
     codes = words([0, 65_533, 65_534, 65_535, 65_536, 69_999, 70_000, -1, 65_535])
     counts = np.zeros(groups, dtype=np.int64)
     calls.group_count(codes, np.ones(len(codes), dtype=np.uint8), counts)
-    assert {int(g): int(counts[g]) for g in np.flatnonzero(counts)} == {
-        0: 1,
-        65_533: 1,
-        65_534: 1,
-        65_535: 2,
-        65_536: 1,
-        69_999: 1,
-    }
+    named = Counter(code for code in codes.tolist() if 0 <= code < groups)
+    assert {int(g): int(counts[g]) for g in np.flatnonzero(counts)} == named
 
 
 @given(st.lists(WORDS, max_size=70), WIDES, st.integers(0, 70))

@@ -1,6 +1,6 @@
 """Answers and refusals have lengths that depend on public facts: an error that a row causes looks like an answer."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,16 +62,16 @@ def _transcript(home: Path, value: int) -> list[Any]:
         return [event[1:] for event in comparable(e for e in made.transcript.events() if e.number > before)]
 
 
+def cursed(self: Batch, bounds: Any, match: Callable[[Batch, Any], None] = Batch.match) -> None:
+    """Match, and fail if the value that brings the curse is among the rows."""
+    match(self, bounds)
+    if any(np.any(column.words == CURSED) for column in self._columns.values() if column.words.ndim == 1):
+        raise ValueError(f"the value {CURSED}")
+
+
 def test_an_error_that_a_row_causes_changes_nothing_that_the_provider_sees(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    match = Batch.match
-
-    def cursed(self: Batch, bounds: Any) -> None:
-        match(self, bounds)
-        if any(np.any(column.words == CURSED) for column in self._columns.values() if column.words.ndim == 1):
-            raise ValueError(f"the value {CURSED}")
-
     monkeypatch.setattr(queries, "BATCH_BYTES", 128)  # a page at a time: there is much left to read after the second
     assert _transcript(tmp_path / "calm", CALM)
     monkeypatch.setattr(Batch, "match", cursed)
@@ -82,13 +82,6 @@ def test_an_error_that_a_row_causes_changes_nothing_that_the_provider_sees(
 
 def test_the_test_above_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An enclave that stops reading at the error, or whose refusal has a length of its own, is noticed."""
-    match = Batch.match
-
-    def cursed(self: Batch, bounds: Any) -> None:
-        match(self, bounds)
-        if any(np.any(column.words == CURSED) for column in self._columns.values() if column.words.ndim == 1):
-            raise ValueError
-
     monkeypatch.setattr(queries, "BATCH_BYTES", 128)
     monkeypatch.setattr(Batch, "match", cursed)
     monkeypatch.setattr("scumble.enclave.sessions.refusal", lambda error, *_: refusal(error))

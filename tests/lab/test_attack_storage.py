@@ -2,6 +2,7 @@
 
 import pytest
 
+from scumble.enclave.sessions import TrustedEnclave
 from scumble.lab.attack.planted import UnsafeUncheckedEnclave
 from scumble.lab.attack.storage import ATTEMPTS, Attempt, attack, attempts
 
@@ -15,8 +16,9 @@ def test_every_attempt_fails() -> None:
     assert sum(outcome.queries == "right" for outcome in outcomes) == 1  # the version that nobody needed
 
 
-def test_nothing_spoiled_is_right_and_not_found() -> None:
-    (outcome,) = attempts((Attempt("nothing", lambda at: None),))
+@pytest.mark.parametrize("enclave", [TrustedEnclave, UnsafeUncheckedEnclave])
+def test_nothing_spoiled_is_right_and_not_found(enclave: type[TrustedEnclave]) -> None:
+    (outcome,) = attempts((Attempt("nothing", lambda at: None),), enclave)
     assert outcome[1:] == ("right", False)
 
 
@@ -24,11 +26,6 @@ def test_nothing_spoiled_is_right_and_not_found() -> None:
 def test_an_enclave_that_checks_no_tags_gives_wrong_answers(attempt: Attempt) -> None:
     (outcome,) = attempts((attempt,), UnsafeUncheckedEnclave)
     assert outcome[1:] == ("WRONG", False)
-
-
-def test_an_enclave_that_checks_no_tags_is_right_while_nobody_lies() -> None:
-    (outcome,) = attempts((Attempt("nothing", lambda at: None),), UnsafeUncheckedEnclave)
-    assert outcome.queries == "right"
 
 
 def test_an_owner_who_accepts_any_version_gets_old_answers() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import binom, gamma
 
-from scumble import Budget, DPPLRIndex, ExplicitKeys, IntegerDomain, Ledger, PositionRange, ScumbleError
+from scumble import Budget, DPPLRIndex, ExplicitKeys, FloatDomain, IntegerDomain, Ledger, PositionRange, ScumbleError
 from scumble.errors import BudgetUsed, InvalidKeys, InvalidParameter, NotFitted, OutOfDomain
 from scumble.index.contract import Index
 from scumble.index.slack import lossless_delta, shift
@@ -45,11 +45,14 @@ PRIVATE: dict[str, Callable[[], Index]] = {
     "DP B+ tree, B = 0": lambda: DPBPlusTreeIndex(overflow_rows=0),
     "DP-PLR": DPPLRIndex,
     "DP-PLR as published": lambda: DPPLRIndex(mechanism="paper", slack="paper"),
+    "DP-PLR, published mechanism": lambda: DPPLRIndex(mechanism="paper"),
+    "DP-PLR, published slack": lambda: DPPLRIndex(slack="paper"),
+    "DP-PLR, seven segments": lambda: DPPLRIndex(max_segments=7),
     "DPRMIIndex": comparators.DPRMIIndex,
     "FMIIndex": comparators.FMIIndex,
 }
 EVERY = PRIVATE | {"exact": ExactIndex}
-LOSSLESS = ["SPECIAL", "DP B+ tree", "DP-PLR", "DP-PLR as published", "exact"]  # at the beta of 1e-9 used here
+LOSSLESS = [name for name in EVERY if name.startswith(("SPECIAL", "DP-PLR", "exact"))] + ["DP B+ tree"]  # at beta 1e-9
 
 
 def spend(epsilon: int | str = 1, delta: str = "0.9") -> Budget:
@@ -86,6 +89,7 @@ TABLES = {
     "empty": [0] * 50,
     "one key holds all": [0] * 20 + [10_000] + [0] * 29,
     "flat": [3] * 50,
+    "one key": [10**6],
 }
 
 
@@ -305,10 +309,12 @@ def test_builds_never_share_noise_and_lookups_draw_none(
 GOOD: dict[str, object] = {"keys": [1, 2, 3], "domain": IntegerDomain(0, 9), "beta": 1e-6}
 BAD: dict[str, tuple[dict[str, object], type[ScumbleError]]] = {
     "null": ({"keys": [1, None]}, InvalidKeys),
+    "NaN": ({"keys": np.array([1.0, np.nan]), "domain": FloatDomain("0", "9", "0.1")}, InvalidKeys),
     "text for numbers": ({"keys": ["one"]}, InvalidKeys),
     "out of domain": ({"keys": [1, 918_273]}, OutOfDomain),
     "beta 0": ({"beta": 0}, InvalidParameter),
     "beta 1": ({"beta": 1}, InvalidParameter),
+    "beta beyond floats": ({"beta": "1e-400"}, InvalidParameter),
     "beta NaN": ({"beta": float("nan")}, InvalidParameter),
     "no domain": ({"domain": "int:0:9"}, InvalidParameter),
     "capacity too small": ({"capacity": 2}, InvalidParameter),

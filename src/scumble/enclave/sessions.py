@@ -1,4 +1,4 @@
-"""Sessions with the enclave: sealed greetings and requests come in, sealed answers go out; nothing else crosses.
+"""Sessions with the enclave: it opens sealed greetings and requests and seals its answers; nothing else crosses.
 
 The enclave has a key pair. A client seals to it keys for its requests and for the answers, signed; an owner sends the
 data key along. From then on every request is opened under the first and answered under the second. A session stays on
@@ -21,6 +21,7 @@ from scumble.enclave.pages import KEY_BYTES, DataKeys, reseal_run
 from scumble.enclave.queries import CompiledPlan, answer_bytes, execute
 from scumble.enclave.versions import History, OpenVersion, Vault, check_chain
 from scumble.errors import InvalidParameter, Refused, Stale
+from scumble.wire import requests
 from scumble.wire.channel import (
     SALT_BYTES,
     Channel,
@@ -38,27 +39,9 @@ from scumble.wire.requests import (
     EXECUTE,
     JSON,
     ROWS,
-    Abandon,
-    AddGrant,
-    BeginLoad,
-    Build,
-    CheckChain,
-    CheckPages,
-    Create,
-    DropTable,
     Execution,
-    ForgetPlans,
-    GrantList,
-    ListGrants,
-    LoadBegun,
-    Open,
     Opened,
-    PlanNumber,
-    Prepare,
     Request,
-    Reseal,
-    Reserve,
-    RevokeGrant,
     pack_answer,
     request_kind,
     unpack_execution,
@@ -133,10 +116,10 @@ class EnclaveSession:
         self._plans.clear()
         return version.opened()
 
-    def _create(self, _: Create) -> Opened:
+    def _create(self, _: requests.Create) -> Opened:
         return self._take(self._history.create())
 
-    def _open(self, request: Open) -> Opened:
+    def _open(self, request: requests.Open) -> Opened:
         try:
             return self._take(self._history.open(request, self._version))
         except Refused:  # the signer has lost its rights, also to what was open until now
@@ -144,10 +127,10 @@ class EnclaveSession:
             self._plans.clear()
             raise
 
-    def _check_chain(self, _: CheckChain) -> None:
+    def _check_chain(self, _: requests.CheckChain) -> None:
         check_chain(self._history.storage, self._current.manifest.catalog)
 
-    def _check_pages(self, request: CheckPages) -> None:
+    def _check_pages(self, request: requests.CheckPages) -> None:
         reader, _ = self._current.reader(request.run)
         if not 0 <= request.column < len(reader.run.tag_hashes):
             raise InvalidParameter("the table has no column of this number", hint="upgrade Scumble")
@@ -155,7 +138,7 @@ class EnclaveSession:
 
     # --- changes: the client holds the writer's lock, and has opened the newest version since -------
 
-    def _drop_table(self, request: DropTable) -> Opened:
+    def _drop_table(self, request: requests.DropTable) -> Opened:
         """Commit a version without a table, and without rights to it."""
         current = self._current.manifest
         gone = current.catalog.table(request.table)
@@ -163,22 +146,22 @@ class EnclaveSession:
         access = current.access.dropping(gone.name)
         return self._take(self._history.commit(self._current, left, current.real_rows, access))
 
-    def _add_grant(self, request: AddGrant) -> Opened | None:
+    def _add_grant(self, request: requests.AddGrant) -> Opened | None:
         unused = replace(request.grant, used_epsilon=Fraction(0), used_delta=Fraction(0))
         access = self._current.manifest.access.granting(unused, self._current.manifest.catalog)
         return None if request.rehearsed else self._commit_access(access)
 
-    def _revoke_grant(self, request: RevokeGrant) -> Opened:
+    def _revoke_grant(self, request: requests.RevokeGrant) -> Opened:
         return self._commit_access(self._current.manifest.access.revoking(request.name))
 
     def _commit_access(self, access: AccessList) -> Opened:
         manifest = self._current.manifest
         return self._take(self._history.commit(self._current, manifest.catalog.tables, manifest.real_rows, access))
 
-    def _list_grants(self, _: ListGrants) -> GrantList:
-        return GrantList(self._current.manifest.access.grants)
+    def _list_grants(self, _: requests.ListGrants) -> requests.GrantList:
+        return requests.GrantList(self._current.manifest.access.grants)
 
-    def _reseal(self, request: Reseal) -> Opened:
+    def _reseal(self, request: requests.Reseal) -> Opened:
         """Commit a version with everything sealed under a new data key, and go on as the owner of that key."""
         history, version, old = self._history, self._current, self._current.manifest
         if len(request.data_key) != KEY_BYTES or not is_succession(
@@ -199,7 +182,7 @@ class EnclaveSession:
 
     # --- queries -----------------------------------------------------------------------------------
 
-    def _prepare(self, request: Prepare) -> PlanNumber:
+    def _prepare(self, request: requests.Prepare) -> requests.PlanNumber:
         version = self._current
         table = version.catalog.by_id.get(request.plan.table)
         if table is None:
@@ -207,9 +190,9 @@ class EnclaveSession:
         if version.grant is not None and not version.grant.may("read", table.name):
             raise Refused
         self._plans.append(CompiledPlan(request.plan, table))
-        return PlanNumber(len(self._plans) - 1)
+        return requests.PlanNumber(len(self._plans) - 1)
 
-    def _forget_plans(self, _: ForgetPlans) -> None:
+    def _forget_plans(self, _: requests.ForgetPlans) -> None:
         self._plans.clear()
 
     def _executed(self, body: memoryview) -> bytes:
@@ -227,11 +210,11 @@ class EnclaveSession:
 
     # --- loads -------------------------------------------------------------------------------------
 
-    def _begin_load(self, request: BeginLoad) -> LoadBegun:
+    def _begin_load(self, request: requests.BeginLoad) -> requests.LoadBegun:
         load = begin_load(self._current, request)
         if load is not None:
             self._load = load
-        return LoadBegun(done=load is None)
+        return requests.LoadBegun(done=load is None)
 
     @property
     def _current_load(self) -> Load:
@@ -239,10 +222,10 @@ class EnclaveSession:
             raise InvalidParameter("no load is under way", hint="begin one first")
         return self._load
 
-    def _reserve(self, request: Reserve) -> None:
+    def _reserve(self, request: requests.Reserve) -> None:
         self._current_load.reserve(self._current.keys, request.capacity)
 
-    def _build(self, request: Build) -> Opened:
+    def _build(self, request: requests.Build) -> Opened:
         version = self._current
         if version.has_batch(request.batch):
             self._load = None
@@ -254,28 +237,28 @@ class EnclaveSession:
         self._load = None
         return self._take(commit_load(self._history, version, load, request.real_rows, access))
 
-    def _abandon(self, _: Abandon) -> None:
+    def _abandon(self, _: requests.Abandon) -> None:
         if self._load is not None:  # another session's load is none of this one's business
             self._load = None
             self._history.storage.drop_scratch()
 
 
 _HANDLERS: dict[type[Request[Any]], Callable[[Any, Any], Any]] = {
-    Abandon: EnclaveSession._abandon,
-    AddGrant: EnclaveSession._add_grant,
-    BeginLoad: EnclaveSession._begin_load,
-    Build: EnclaveSession._build,
-    CheckChain: EnclaveSession._check_chain,
-    CheckPages: EnclaveSession._check_pages,
-    Create: EnclaveSession._create,
-    DropTable: EnclaveSession._drop_table,
-    ForgetPlans: EnclaveSession._forget_plans,
-    ListGrants: EnclaveSession._list_grants,
-    Open: EnclaveSession._open,
-    Prepare: EnclaveSession._prepare,
-    Reseal: EnclaveSession._reseal,
-    Reserve: EnclaveSession._reserve,
-    RevokeGrant: EnclaveSession._revoke_grant,
+    requests.Abandon: EnclaveSession._abandon,
+    requests.AddGrant: EnclaveSession._add_grant,
+    requests.BeginLoad: EnclaveSession._begin_load,
+    requests.Build: EnclaveSession._build,
+    requests.CheckChain: EnclaveSession._check_chain,
+    requests.CheckPages: EnclaveSession._check_pages,
+    requests.Create: EnclaveSession._create,
+    requests.DropTable: EnclaveSession._drop_table,
+    requests.ForgetPlans: EnclaveSession._forget_plans,
+    requests.ListGrants: EnclaveSession._list_grants,
+    requests.Open: EnclaveSession._open,
+    requests.Prepare: EnclaveSession._prepare,
+    requests.Reseal: EnclaveSession._reseal,
+    requests.Reserve: EnclaveSession._reserve,
+    requests.RevokeGrant: EnclaveSession._revoke_grant,
 }
 
 

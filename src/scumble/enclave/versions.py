@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 from cryptography.exceptions import InvalidTag
 
@@ -172,7 +172,7 @@ class Vault:
         known = self._unlocked.get(database)
         restores = 0 if known is None else known.restores + (restored and version < known.version)
         fresh = Unlocked(data_key, owner, version, manifest_hash, restores)
-        if known is not None and _facts(known) == _facts(fresh):
+        if known is not None and astuple(known) == astuple(fresh):
             return known
         self._put(database, fresh)
         return fresh
@@ -211,10 +211,6 @@ class Vault:
 
     def __repr__(self) -> str:
         return f"<Vault: {len(self._unlocked)} unlocked>"
-
-
-def _facts(unlocked: Unlocked) -> tuple[bytes, bytes, int, str, int]:
-    return unlocked.data_key, unlocked.owner, unlocked.version, unlocked.hash, unlocked.restores
 
 
 # --- what a session has open -------------------------------------------------------------------------

@@ -16,11 +16,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scumble.errors import FileError, InvalidKeys, InvalidParameter, ScumbleError
+from scumble.errors import InvalidKeys, InvalidParameter, ScumbleError
 from scumble.index.contract import Index, Outcome, check_beta, check_count, check_row_epsilon
 from scumble.index.curve import Histogram
 from scumble.index.dp_plr import DPPLRIndex
-from scumble.index.plot import NOISY, SEGMENTS, STYLE, SUFFIXES
+from scumble.index.plot import NOISY, SEGMENTS, _checked, _save, _style
 from scumble.index.slack import lossless_delta
 from scumble.lab.comparators import CryptEpsilonIndex, DPBPlusTreeIndex, DPRMIIndex, ExactIndex, FMIIndex, SpecialIndex
 from scumble.privacy.budget import Exact, exact, unsafe_budget
@@ -271,19 +271,9 @@ def _lookup_microseconds(index: Index, domain: Domain, firsts: IntArray, lasts: 
 
 def draw(rows: Sequence[Comparison], path: str | PathLike[str], title: str = "Rows read beyond the answer") -> None:
     """Draw the extra rows of every index, point and range, as .png or .svg. SECRET as the numbers are."""
-    target = Path(path)
-    if target.suffix.lower() not in SUFFIXES:
-        raise InvalidParameter("a picture is a .png or .svg file", hint="overhead.png, for example")
-    try:
-        from matplotlib import rc_context  # an extra, and slow to import
-    except ImportError as error:
-        raise InvalidParameter("pictures need matplotlib", hint="pip install 'scumble[plot]'") from error
-    with rc_context(STYLE):
-        figure = _figure([row for row in rows if row.extra_rows_mean is not None], title)
-        try:
-            figure.savefig(target, metadata={"Date": None} if target.suffix.lower() == ".svg" else None)
-        except OSError as error:
-            raise FileError(f"cannot write the picture: {error.strerror}", hint=f"path: {target}") from error
+    target = _checked(Path(path))
+    with _style():
+        _save(_figure([row for row in rows if row.extra_rows_mean is not None], title), target)
 
 
 def _figure(rows: Sequence[Comparison], title: str) -> Any:

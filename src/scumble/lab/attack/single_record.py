@@ -18,6 +18,7 @@ from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.file import IndexModel
 from scumble.index.slack import SLACK_SHARE, shift
 from scumble.lab.attack.report import Finding, Report
+from scumble.lab.audit.bound import limits
 from scumble.lab.comparators import ExactIndex
 from scumble.privacy.budget import Exact, exact, show, unsafe_budget
 from scumble.types import IntegerDomain
@@ -53,16 +54,8 @@ class Advantage:
 
     def interval(self, confidence: float = CONFIDENCE) -> tuple[float, float]:
         """Both shares lie in their Clopper-Pearson intervals with this probability; so the difference in this."""
-        one, two = ((_limits(yes, self.games, (1 - confidence) / 4)) for yes in (self.yes_with, self.yes_without))
+        one, two = (limits(yes, self.games, (1 - confidence) / 4) for yes in (self.yes_with, self.yes_without))
         return max(-1.0, one[0] - two[1]), min(1.0, one[1] - two[0])
-
-
-def _limits(hits: int, trials: int, tail: float) -> tuple[float, float]:
-    from scipy.stats import beta  # slow to import
-
-    low = float(beta.ppf(tail, hits, trials - hits + 1)) if hits else 0.0
-    high = float(beta.ppf(1 - tail, hits + 1, trials - hits)) if hits < trials else 1.0
-    return low, high
 
 
 # --- a column of one key: the likelihood ratio itself ----------------------------------------------

@@ -6,7 +6,7 @@ Each has 50 rows or more of a rank, so that no cut at zero hides anything.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from fractions import Fraction
 from importlib.util import find_spec
 from typing import Any
@@ -28,6 +28,8 @@ from scumble.lab.audit.database import database
 from scumble.lab.audit.run import Subject, tapped, watched
 from scumble.lab.audit.tap import replaced
 from scumble.lab.comparators import CryptEpsilonIndex, DPBPlusTreeIndex, DPRMIIndex, FMIIndex, SpecialIndex, trained
+from scumble.lab.comparators.curves import TwoCurvesIndex
+from scumble.lab.comparators.trained import TrainedIndex
 from scumble.owner.loading import CAPACITY_BETA, LoadOptions, _fix_capacity
 from scumble.privacy.budget import unsafe_budget
 from scumble.types import IntegerDomain
@@ -124,7 +126,7 @@ def _index(
     capacity: int | None = None,
     fixed: bool = False,
     gaussian: bool = False,
-    setting: Callable[[], AbstractContextManager[None]] | None = None,
+    setting: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Subject:
     build = _fitted(index, epsilon, size, delta, capacity)
     keys = "a single key" if size == 1 else f"{size} keys"
@@ -151,44 +153,18 @@ def _plr_features(index: DPPLRIndex) -> Features:
     return (int(at[0]), (worst > 0, index.model.slack_rows - abs(worst)))
 
 
-def dp_plr(epsilon: Fraction) -> Subject:
-    """The index as it is by default."""
-    return _index("dp-plr", DPPLRIndex(), epsilon, _plr_features)
+def _plr(name: str, epsilon: Fraction, *, size: int = 1, delta: Fraction = Fraction(0), **options: Any) -> Subject:
+    return _index(name, DPPLRIndex(**options), epsilon, _plr_features, size=size, delta=delta)
 
 
-def dp_plr_paper(epsilon: Fraction) -> Subject:
-    """The paper's curve, with a measured slack."""
-    return _index("dp-plr-paper", DPPLRIndex(mechanism="paper"), epsilon, _plr_features, size=2)
+def _two_curves(name: str, index: TwoCurvesIndex, epsilon: Fraction, delta: Fraction = Fraction(0)) -> Subject:
+    """Crypt-epsilon on two keys; SPECIAL, whose two curves and delta make up for the second, on one."""
 
+    def features(fitted: TwoCurvesIndex) -> Features:
+        curves = fitted.curves
+        return (*curves.lower.tolist(), *(() if curves.upper is curves.lower else curves.upper.tolist()))
 
-def dp_plr_published(epsilon: Fraction) -> Subject:
-    """The paper's curve and its slack."""
-    return _index("dp-plr-published", DPPLRIndex(mechanism="paper", slack="paper"), epsilon, _plr_features, size=2)
-
-
-def dp_plr_lossless(epsilon: Fraction) -> Subject:
-    """The index that never loses a row."""
-    delta = coverage.lossless_delta(epsilon, BETA)
-    return _index("dp-plr-lossless", DPPLRIndex(slack="lossless"), epsilon, _plr_features, delta=delta)
-
-
-def crypt_epsilon(epsilon: Fraction) -> Subject:
-    """A noisy curve."""
-
-    def features(index: CryptEpsilonIndex) -> Features:
-        return tuple(index.curves.lower.tolist())
-
-    return _index("crypt-epsilon", CryptEpsilonIndex(), epsilon, features, size=2, fixed=True)
-
-
-def special(epsilon: Fraction) -> Subject:
-    """Two noisy curves."""
-    delta = coverage.lossless_delta(epsilon, BETA)
-
-    def features(index: SpecialIndex) -> Features:
-        return (*index.curves.lower.tolist(), *index.curves.upper.tolist())
-
-    return _index("special", SpecialIndex(), epsilon, features, delta=delta, fixed=True)
+    return _index(name, index, epsilon, features, size=1 if delta else 2, delta=delta, fixed=True)
 
 
 def dp_bplus_tree(epsilon: Fraction) -> Subject:
@@ -200,56 +176,40 @@ def dp_bplus_tree(epsilon: Fraction) -> Subject:
     return _index("dp-bplus-tree", DPBPlusTreeIndex(), epsilon, features, size=2, fixed=True)
 
 
-def fmi(epsilon: Fraction) -> Subject:
-    """One step of training of one expert."""
-    return _trained("fmi", FMIIndex(experts=1, steps=1, error_share=ERROR_SHARE, sensitivity="row"), epsilon)
+def _trained(name: str, kind: Callable[..., TrainedIndex], epsilon: Fraction, **shape: int) -> Subject:
+    """One step of training of one line."""
 
-
-def dp_rmi(epsilon: Fraction) -> Subject:
-    """One step of training of one line in one stage."""
-    index = DPRMIIndex(models=1, stages=1, steps=1, error_share=ERROR_SHARE, sensitivity="row")
-    return _trained("dp-rmi", index, epsilon)
-
-
-def _trained(name: str, index: Any, epsilon: Fraction) -> Subject:
     def features(fitted: Any) -> Features:
         at = int(fitted.model.at(np.arange(1))[0])
         return (at, (at > ROWS, fitted.model.slack_rows - abs(at - ROWS)))
 
-    @contextmanager
-    def without_history() -> Iterator[None]:
-        with replaced(trained.Parts, "spent", lambda *given: Fraction(0)):  # slow, and for a history nobody keeps
-            yield
-
     return _index(
         name,
-        index,
+        kind(**shape, steps=1, error_share=ERROR_SHARE, sensitivity="row"),
         epsilon,
         features,
         delta=GAUSSIAN_DELTA,
         capacity=4 * ROWS,
         gaussian=True,
-        setting=without_history,
+        # Slow, and for a history that nobody keeps.
+        setting=lambda: replaced(trained.Parts, "spent", lambda *given: Fraction(0)),
     )
 
 
 # --- single numbers --------------------------------------------------------------------------------
 
 
-def slack(epsilon: Fraction) -> Subject:
-    """The measured slack."""
-    return watched("slack", "noisy largest error", epsilon, "the slack", _bounds(epsilon, lossless=False))
+def _slack(name: str, about: str, epsilon: Fraction, delta: Fraction = Fraction(0)) -> Subject:
+    """The measured slack; with a delta, the one that is never too small."""
+
+    def observe(which: int) -> float:
+        return coverage.release_bound(np.array([ROWS + which]), epsilon, BETA, lossless=delta > 0)
+
+    return watched(name, about, epsilon, "the slack", observe, delta=delta)
 
 
-def slack_lossless(epsilon: Fraction) -> Subject:
-    """The slack that is never too small."""
-    delta = coverage.lossless_delta(epsilon, BETA)
-    observe = _bounds(epsilon, lossless=True)
-    return watched("slack-lossless", "the same, cut off at the truth", epsilon, "the slack", observe, delta=delta)
-
-
-def _bounds(epsilon: Fraction, *, lossless: bool) -> Callable[[int], float]:
-    return lambda which: coverage.release_bound(np.array([ROWS + which]), epsilon, BETA, lossless=lossless)
+def _lossless(epsilon: Fraction) -> Fraction:
+    return coverage.lossless_delta(epsilon, BETA)
 
 
 def capacity(epsilon: Fraction) -> Subject:
@@ -270,19 +230,19 @@ _SUBJECTS: dict[str, Callable[[Fraction], Subject]] = {
     "paper-tree": paper_tree,
     "wide-tree": wide,
     "adaptive-tree": adaptive,
-    "slack": slack,
-    "slack-lossless": slack_lossless,
+    "slack": lambda e: _slack("slack", "noisy largest error", e),
+    "slack-lossless": lambda e: _slack("slack-lossless", "the same, cut off at the truth", e, _lossless(e)),
     "capacity": capacity,
-    "dp-plr": dp_plr,
-    "dp-plr-paper": dp_plr_paper,
-    "dp-plr-published": dp_plr_published,
-    "dp-plr-lossless": dp_plr_lossless,
+    "dp-plr": lambda e: _plr("dp-plr", e),
+    "dp-plr-paper": lambda e: _plr("dp-plr-paper", e, size=2, mechanism="paper"),
+    "dp-plr-published": lambda e: _plr("dp-plr-published", e, size=2, mechanism="paper", slack="paper"),
+    "dp-plr-lossless": lambda e: _plr("dp-plr-lossless", e, delta=_lossless(e), slack="lossless"),
     "two-batches": two_batches,
-    "crypt-epsilon": crypt_epsilon,
-    "special": special,
+    "crypt-epsilon": lambda e: _two_curves("crypt-epsilon", CryptEpsilonIndex(), e),
+    "special": lambda e: _two_curves("special", SpecialIndex(), e, _lossless(e)),
     "dp-bplus-tree": dp_bplus_tree,
-    "fmi": fmi,
-    "dp-rmi": dp_rmi,
+    "fmi": lambda e: _trained("fmi", FMIIndex, e, experts=1),
+    "dp-rmi": lambda e: _trained("dp-rmi", DPRMIIndex, e, models=1, stages=1),
     "database": database,
 }
 NAMES = tuple(_SUBJECTS)

@@ -7,7 +7,7 @@ learned. All of it is public, since the tables are made up.
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -74,7 +74,7 @@ def tapped(
     delta: Fraction = Fraction(0),
     fixed: bool = False,
     gaussian: bool = False,
-    setting: Callable[[], AbstractContextManager[None]] | None = None,
+    setting: Callable[[], AbstractContextManager[None]] = nullcontext,
     again: Build | None = None,
     least_runs: int = 1000,
 ) -> Subject:
@@ -86,7 +86,7 @@ def tapped(
 
     @contextmanager
     def opened() -> Iterator[Observe]:
-        with Tap(fixed=fixed).installed() as tap, setting() if setting else _nothing():
+        with Tap(fixed=fixed).installed() as tap, setting():
 
             def observe(which: int) -> Observation:
                 compared = tap.compare(build, tables, which, again)
@@ -118,11 +118,6 @@ def watched(
         yield lambda which: {statistic: observe(which)}
 
     return Subject(name, about, epsilon, delta, opened)
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 @dataclass(frozen=True)

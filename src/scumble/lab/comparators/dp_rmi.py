@@ -8,6 +8,7 @@ sends to each of its lines. The noisy largest error widens every lookup, so that
 from dataclasses import dataclass
 from fractions import Fraction
 from math import sqrt
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +16,8 @@ from numpy.typing import NDArray
 from scumble.errors import InvalidParameter
 from scumble.index.contract import Terms, check_count
 from scumble.lab.accounting import noise_multiplier
-from scumble.lab.comparators.trained import Parts, TrainedIndex
-from scumble.lab.comparators.training import Curve, Response, SensitivityName, descend
-from scumble.privacy.budget import Exact
+from scumble.lab.comparators.trained import Parts, Settings, TrainedIndex
+from scumble.lab.comparators.training import Curve, Response, descend
 
 __all__ = ["DPRMIIndex", "Stages"]
 
@@ -37,32 +37,12 @@ class DPRMIIndex(TrainedIndex):
 
     name = "DP-RMI"
 
-    def __init__(
-        self,
-        models: int = 32,
-        *,
-        stages: int = 2,
-        steps: int = 64,
-        clip: float = 0.1,
-        learning_rate: float | None = None,
-        batch: int = 256,
-        error_share: Exact = Fraction(1, 5),
-        sensitivity: SensitivityName = "clip",
-        unsafe_trace: bool = False,
-    ) -> None:
+    def __init__(self, models: int = 32, *, stages: int = 2, steps: int = 64, **settings: Unpack[Settings]) -> None:
         for name, count, most in (("models", models, MOST_MODELS), ("stages", stages, MOST_STAGES)):
             check_count(count, name)
             if count > most:
                 raise InvalidParameter(f"{name} must be at most {most}", hint="32 models in 2 stages are usual")
-        super().__init__(
-            steps=steps,
-            clip=clip,
-            learning_rate=learning_rate,
-            batch=batch,
-            error_share=error_share,
-            sensitivity=sensitivity,
-            unsafe_trace=unsafe_trace,
-        )
+        super().__init__(steps=steps, **settings)
         self.models, self.stages = models, stages
 
     def _multipliers(self, epsilon: Fraction, delta: Fraction) -> list[Fraction]:

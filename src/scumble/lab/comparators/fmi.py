@@ -7,6 +7,7 @@ lost.
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +15,8 @@ from numpy.typing import NDArray
 from scumble.errors import InvalidParameter
 from scumble.index.contract import Terms, check_count
 from scumble.lab.accounting import noise_multiplier
-from scumble.lab.comparators.trained import Parts, TrainedIndex
-from scumble.lab.comparators.training import Curve, Response, SensitivityName, descend
-from scumble.privacy.budget import Exact
+from scumble.lab.comparators.trained import Parts, Settings, TrainedIndex
+from scumble.lab.comparators.training import Curve, Response, descend
 
 __all__ = ["FMIIndex", "Mixture"]
 
@@ -34,30 +34,11 @@ class FMIIndex(TrainedIndex):
 
     name = "FMI"
 
-    def __init__(
-        self,
-        experts: int = 32,
-        *,
-        steps: int = 128,
-        clip: float = 0.1,
-        learning_rate: float | None = None,
-        batch: int = 256,
-        error_share: Exact = Fraction(1, 5),
-        sensitivity: SensitivityName = "clip",
-        unsafe_trace: bool = False,
-    ) -> None:
+    def __init__(self, experts: int = 32, *, steps: int = 128, **settings: Unpack[Settings]) -> None:
         check_count(experts, "experts")
         if experts > MOST_EXPERTS:
             raise InvalidParameter(f"experts must be at most {MOST_EXPERTS}", hint="32 are usual")
-        super().__init__(
-            steps=steps,
-            clip=clip,
-            learning_rate=learning_rate,
-            batch=batch,
-            error_share=error_share,
-            sensitivity=sensitivity,
-            unsafe_trace=unsafe_trace,
-        )
+        super().__init__(steps=steps, **settings)
         self.experts = experts
 
     def _multipliers(self, epsilon: Fraction, delta: Fraction) -> list[Fraction]:

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt, sqrt
-from typing import get_args
+from typing import TypedDict, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ from scumble.privacy.budget import Exact, exact
 from scumble.privacy.noise import MAX_SCALE, discrete_laplace
 from scumble.types import Domain
 
-__all__ = ["Parts", "TrainedIndex", "TrainedPositions", "release_count"]
+__all__ = ["Parts", "Settings", "TrainedIndex", "TrainedPositions", "release_count"]
 
 COUNT_SHARE = Fraction(1, 20)  # of epsilon, for the row count, when no capacity is given
 ROUNDING_ROWS = 1  # predictions are rounded to whole rows, and another machine's exp may differ in its last bit
@@ -71,6 +71,17 @@ class TrainedPositions(Positions):
         return 8 * (self.model.numbers + 3)
 
 
+class Settings(TypedDict, total=False):
+    """How to train, as `TrainedIndex` says; `steps` has a default of its own in each index."""
+
+    clip: float
+    learning_rate: float | None
+    batch: int
+    error_share: Exact
+    sensitivity: SensitivityName
+    unsafe_trace: bool
+
+
 class TrainedIndex(Index):
     """What the two trained indexes share: their settings, budget, and all that is released besides the parameters.
 
@@ -83,12 +94,12 @@ class TrainedIndex(Index):
         self,
         *,
         steps: int,
-        clip: float,
-        learning_rate: float | None,
-        batch: int,
-        error_share: Exact,
-        sensitivity: SensitivityName,
-        unsafe_trace: bool,
+        clip: float = 0.1,
+        learning_rate: float | None = None,
+        batch: int = 256,
+        error_share: Exact = Fraction(1, 5),
+        sensitivity: SensitivityName = "clip",
+        unsafe_trace: bool = False,
     ) -> None:
         for name, count in {"steps": steps, "batch": batch}.items():
             check_count(count, name)
