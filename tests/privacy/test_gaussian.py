@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from scumble.errors import InvalidParameter
 from scumble.privacy import noise
 
 VARIANCES = [Fraction(1, 16), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(50, 7), Fraction(900), Fraction(10**5)]
@@ -154,20 +153,8 @@ def test_ties_against_the_reference(data: st.DataObject, variance: Fraction) -> 
 def test_vectors() -> None:
     """What a fixed key stream gives: a change of the sampler, however small, is noticed."""
     words = looping([(k * 0x9E3779B97F4A7C15) % 2**64 for k in range(1, 10_008)])
-    assert noise._gaussian_from_stream(Fraction(100), 12, words).tolist() == [
-        -4,
-        -1,
-        7,
-        15,
-        -4,
-        -9,
-        15,
-        7,
-        15,
-        -4,
-        -9,
-        15,
-    ]
+    drawn = noise._gaussian_from_stream(Fraction(100), 12, words)
+    assert drawn.tolist() == [-4, -1, 7, 15, -4, -9, 15, 7, 15, -4, -9, 15]
 
 
 def test_a_certain_candidate_is_always_kept() -> None:
@@ -175,18 +162,3 @@ def test_a_certain_candidate_is_always_kept() -> None:
     sizes = np.array([1], dtype=np.int64)
     assert noise._accepted(sizes, Fraction(2), looping([2**64 - 1])).tolist() == [True]
     assert noise._accepted(sizes + 1, Fraction(2), looping([2**64 - 1])).tolist() == [False]
-
-
-def test_streams_are_fresh() -> None:
-    assert len({tuple(noise.discrete_gaussian(Fraction(10**6), 8)) for _ in range(50)}) == 50
-
-
-@pytest.mark.parametrize("variance", [Fraction(0), Fraction(-1), Fraction(2**80), Fraction(1, 2**40)])
-def test_variances_out_of_range_are_refused(variance: Fraction) -> None:
-    with pytest.raises(InvalidParameter) as caught:
-        noise.discrete_gaussian(variance, 1)
-    assert caught.value.hint
-
-
-def test_nothing_is_drawn_for_no_values() -> None:
-    assert len(noise.discrete_gaussian(Fraction(5), 0)) == 0

@@ -3,6 +3,7 @@
 Statistical tests here raise a false alarm with probability 1e-7; each is shown to fail on a defect.
 """
 
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import count
 
@@ -18,6 +19,7 @@ from scumble.errors import InvalidParameter
 from scumble.privacy import noise
 
 SCALES = [Fraction(5), Fraction(21), Fraction(50, 7), Fraction(1, 3), Fraction(1), Fraction(1000, 3)]
+Sampler = Callable[[Fraction, int], NDArray[np.int64]]
 
 
 def exact_probabilities(scale: Fraction, radius: int) -> NDArray[np.float64]:
@@ -175,17 +177,18 @@ def test_support_is_unbounded() -> None:
     assert values[0] == 3 << bits
 
 
-def test_streams_are_fresh() -> None:
-    draws = {tuple(noise.discrete_laplace(Fraction(1000), 8)) for _ in range(50)}
-    assert len(draws) == 50
+@pytest.mark.parametrize("draw", [noise.discrete_laplace, noise.discrete_gaussian])
+def test_streams_are_fresh_and_nothing_is_drawn_for_no_values(draw: Sampler) -> None:
+    assert len({tuple(draw(Fraction(10**6), 8)) for _ in range(50)}) == 50
+    assert len(draw(Fraction(5), 0)) == 0
 
 
-@pytest.mark.parametrize("scale", [Fraction(0), Fraction(-1), Fraction(2**41), Fraction(1, 10**6)])
-def test_scales_out_of_range_are_refused(scale: Fraction) -> None:
+@pytest.mark.parametrize(
+    ("draw", "size"),
+    [(noise.discrete_laplace, size) for size in (Fraction(0), Fraction(-1), Fraction(2**41), Fraction(1, 10**6))]
+    + [(noise.discrete_gaussian, size) for size in (Fraction(0), Fraction(-1), Fraction(2**80), Fraction(1, 2**40))],
+)
+def test_scales_and_variances_out_of_range_are_refused(draw: Sampler, size: Fraction) -> None:
     with pytest.raises(InvalidParameter) as caught:
-        noise.discrete_laplace(scale, 1)
+        draw(size, 1)
     assert caught.value.hint
-
-
-def test_nothing_is_drawn_for_no_values() -> None:
-    assert len(noise.discrete_laplace(Fraction(5), 0)) == 0

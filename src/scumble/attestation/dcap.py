@@ -95,14 +95,14 @@ class Quote:
             raise unreadable()
         body = cursor.take(length)
         signature = Cursor(cursor.take(cursor.number(4)))
-        if any(cursor.rest()):
+        if any(cursor.data):
             raise unreadable()
         signature.take(SIGNATURE_AND_KEY_BYTES)
         if version > 3:
             signature = signature.certification(QE_REPORT)
         signature.take(QE_REPORT_BYTES)
         signature.take(signature.number(2))
-        check_chain(signature.certification(PEM_CHAIN).rest(), root)
+        check_chain(signature.certification(PEM_CHAIN).data, root)
         return cls(tee, body)
 
 
@@ -120,9 +120,6 @@ class Cursor:
 
     def number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "little")
-
-    def rest(self) -> bytes:
-        return self.data
 
     def certification(self, expected: int) -> "Cursor":
         """The certification data that fills the rest, if it is of the expected type."""

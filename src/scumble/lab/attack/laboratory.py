@@ -32,6 +32,7 @@ __all__ = [
     "Seen",
     "fractions",
     "laboratory",
+    "load_made_up",
     "made_up_counts",
     "opened",
     "second_column",
@@ -116,25 +117,27 @@ def laboratory(
 ) -> Iterator[Laboratory]:
     """A database of the table t with so many rows of each key; gone afterwards."""
     rows, cost = int(counts.sum()), exact(epsilon, "epsilon")
-    table = pa.table(
-        {
-            "k": pa.array(np.repeat(np.arange(len(counts)), counts), pa.int32()),
-            "v": pa.array(second_column(rows), pa.int32()),
-        }
-    )
     with TemporaryDirectory(prefix="scumble-attack-") as name:
         home = Path(name)
         with opening.create(home / "db", key=home / "db.key", limit=cost) as db:
-            db.load(
-                "t",
-                table,
-                indexes=[f"k int:0:{len(counts) - 1} epsilon={show(cost)}"],
-                types={"k": "integer not null", "v": "integer not null"},
-                capacity=-(-rows // page_rows) * page_rows,
-                page_rows=page_rows,
-            )
+            keys = np.repeat(np.arange(len(counts)), counts)
+            load_made_up(db, "t", keys, second_column(rows), len(counts), cost, page_rows)
         with opened(home, enclave) as lab:
             yield lab
+
+
+def load_made_up(
+    db: Database, table: str, keys: IntArray, values: IntArray, size: int, epsilon: Exact, page_rows: int
+) -> None:
+    """Load rows of k and v, with an index of k, whose keys are below `size`."""
+    db.load(
+        table,
+        pa.table({"k": pa.array(keys, pa.int32()), "v": pa.array(values, pa.int32())}),
+        indexes=[f"k int:0:{size - 1} epsilon={show(exact(epsilon, 'epsilon'))}"],
+        types={"k": "integer not null", "v": "integer not null"},
+        capacity=-(-len(keys) // page_rows) * page_rows,
+        page_rows=page_rows,
+    )
 
 
 @contextmanager

@@ -14,12 +14,11 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from scumble import opening
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import ScumbleError, Tampered
-from scumble.lab.attack.laboratory import Laboratory, fractions, opened
+from scumble.lab.attack.laboratory import Laboratory, fractions, load_made_up, opened
 from scumble.lab.attack.planted import UnsafeUncheckedEnclave
 from scumble.lab.attack.report import Finding, Report
 from scumble.owner.database import Database
@@ -231,16 +230,8 @@ def spoiling(home: Path) -> tuple[Spoiling, Answers]:
 
 
 def _load(db: Database, table: str, batch: int) -> None:
-    drawn = fractions(f"stored {table} {batch}", 2 * ROWS) * SIZE
-    columns = {"k": pa.array(drawn[:ROWS].astype(np.int32)), "v": pa.array(drawn[ROWS:].astype(np.int32))}
-    db.load(
-        table,
-        pa.table(columns),
-        indexes=[f"k int:0:{SIZE - 1} epsilon=1"],
-        types={"k": "integer not null", "v": "integer not null"},
-        capacity=-(-ROWS // PAGE_ROWS) * PAGE_ROWS,
-        page_rows=PAGE_ROWS,
-    )
+    drawn = (fractions(f"stored {table} {batch}", 2 * ROWS) * SIZE).astype(np.int64)
+    load_made_up(db, table, drawn[:ROWS], drawn[ROWS:], SIZE, 1, PAGE_ROWS)
 
 
 def _answers(lab: Laboratory) -> Answers:
