@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 from fake_configfs import FakeConfigfs, mounted
 
-from scumble.attestation import Policy, dcap, producer, snp, tsm
+from scumble.attestation import Policy, dcap, producer, snp
 from scumble.attestation.certificates import fingerprint
 from scumble.errors import AttestationRefused, InvalidParameter
 
@@ -94,14 +94,14 @@ def test_constant_interference_is_an_error_and_not_an_endless_loop(amd: FakeConf
 
 def test_a_read_that_the_kernel_puts_off_is_done_again(amd: FakeConfigfs, monkeypatch: pytest.MonkeyPatch) -> None:
     made = producer("tsm", root=amd.root)
-    read, refusals = tsm.read, iter([True])
+    read, refusals = Path.read_bytes, iter([True])
 
     def blocked(path: Path) -> bytes:
         if path.name == "outblob" and next(refusals, False):
             raise BlockingIOError
         return read(path)
 
-    monkeypatch.setattr(tsm, "read", blocked)
+    monkeypatch.setattr(Path, "read_bytes", blocked)
     assert made.evidence(DATA).report[0x50:0x90] == DATA
     assert amd.made == 3
 

@@ -40,8 +40,8 @@ class TsmProducer:
     def __init__(self, root: Path = ROOT, endorsements: Path | None = None) -> None:
         self.root = root
         self.endorsements = endorsements
-        with self.entry() as entry:
-            provider = read(entry / "provider").decode("ascii", "replace").strip()
+        with self.entry() as entry, usable():
+            provider = (entry / "provider").read_bytes().decode("ascii", "replace").strip()
         if provider not in PROVIDERS:
             raise AttestationRefused(
                 "the platform's attestation provider is none that Scumble knows",
@@ -72,10 +72,8 @@ class TsmProducer:
     def entry(self) -> Iterator[Path]:
         """A fresh entry, removed afterwards."""
         entry = self.root / f"scumble-{os.getpid()}-{next(NUMBERS)}"
-        try:
+        with usable():
             entry.mkdir()
-        except OSError as error:
-            raise unusable(error) from error
         try:
             yield entry
         finally:
@@ -100,50 +98,29 @@ class TsmProducer:
 
 def asked(entry: Path, report_data: bytes) -> tuple[bytes, bytes] | None:
     """The report and the host's certificates, or None if something else wrote to the entry meanwhile."""
-    before = generation(entry)
     try:
-        write(entry / "inblob", report_data)
-        report = read(entry / "outblob")
-        certificates = read(entry / "auxblob") if (entry / "auxblob").exists() else b""
+        with usable():
+            before = int((entry / "generation").read_bytes())
+            with (entry / "inblob").open("wb", buffering=0) as file:  # in one piece, as configfs wants it
+                file.write(report_data)
+            report = (entry / "outblob").read_bytes()
+            certificates = (entry / "auxblob").read_bytes() if (entry / "auxblob").exists() else b""
+            after = int((entry / "generation").read_bytes())
     except BlockingIOError:
         return None
-    return (report, certificates) if generation(entry) == before + 1 else None
+    return (report, certificates) if after == before + 1 else None
 
 
-def generation(entry: Path) -> int:
-    """How often the entry was written to."""
+@contextmanager
+def usable() -> Iterator[None]:
+    """Refuse an interface that does not work; BlockingIOError, which says that somebody else uses it, stays."""
     try:
-        return int(read(entry / "generation"))
-    except ValueError as error:
-        raise unusable(error) from error
-
-
-def write(path: Path, data: bytes) -> None:
-    """Write an attribute in one piece, as configfs wants it."""
-    try:
-        with path.open("wb", buffering=0) as file:
-            file.write(data)
+        yield
     except BlockingIOError:
         raise
-    except OSError as error:
-        raise unusable(error) from error
-
-
-def read(path: Path) -> bytes:
-    """All of an attribute."""
-    try:
-        return path.read_bytes()
-    except BlockingIOError:
-        raise
-    except OSError as error:
-        raise unusable(error) from error
-
-
-def unusable(error: Exception) -> AttestationRefused:
-    """The refusal of an interface that does not work."""
-    code = errno.errorcode.get(error.errno or 0) if isinstance(error, OSError) else None
-    reason = f" ({code})" if code else ""
-    return AttestationRefused(
-        "the platform's attestation interface cannot be used" + reason,
-        hint="it needs Linux 6.7 in a confidential machine, configfs mounted, and the right to write there",
-    )
+    except (OSError, ValueError) as error:
+        code = errno.errorcode.get(error.errno or 0) if isinstance(error, OSError) else None
+        raise AttestationRefused(
+            "the platform's attestation interface cannot be used" + (f" ({code})" if code else ""),
+            hint="it needs Linux 6.7 in a confidential machine, configfs mounted, and the right to write there",
+        ) from error

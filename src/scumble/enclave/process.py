@@ -26,35 +26,12 @@ from scumble.enclave.sessions import TrustedEnclave
 from scumble.enclave.sharing import Sharing
 from scumble.enclave.versions import Vault
 from scumble.errors import ScumbleError, Tampered, Unavailable
-from scumble.wire.jobs import (
-    Attest,
-    Call,
-    Challenge,
-    Commit,
-    CreateRun,
-    DropScratch,
-    FinishRun,
-    Greet,
-    Head,
-    Job,
-    Leave,
-    MayWrite,
-    ReadManifest,
-    ReadPages,
-    ReadScratch,
-    ReadTags,
-    Relay,
-    Share,
-    Take,
-    WritePages,
-    WriteScratch,
-    pack_answer,
-)
+from scumble.wire import jobs
 from scumble.wire.messages import from_list, to_list
 from scumble.wire.pipe import ANSWER, CALL, JOB, RESULT, Bytes, Pipe
 from scumble.wire.storage import RunShape
 
-__all__ = ["Jobs", "PipeStorage", "main", "serve"]
+__all__ = ["PipeStorage", "Worker", "main", "serve"]
 
 
 class PipeStorage(threading.local):
@@ -73,41 +50,41 @@ class PipeStorage(threading.local):
         return self._through
 
     def head(self) -> bytes:
-        return self._call(Head())
+        return self._call(jobs.Head())
 
     def manifest(self, version: int) -> bytes:
-        return self._call(ReadManifest(version))
+        return self._call(jobs.ReadManifest(version))
 
     def tags(self, run: str, column: int) -> bytes:
-        return self._call(ReadTags(run, column))
+        return self._call(jobs.ReadTags(run, column))
 
     def read(self, run: str, column: int, first_page: int, pages: int, into: memoryview) -> None:
-        self._pipe.send(CALL, to_list(ReadPages(run, column, first_page, pages, into.nbytes)))
+        self._pipe.send(CALL, to_list(jobs.ReadPages(run, column, first_page, pages, into.nbytes)))
         if self._pipe.receive_kind(RESULT, into).body is not into:
             raise Tampered
 
     def create_run(self, run: str, shape: RunShape) -> None:
-        self._call(CreateRun(run, tuple(shape)))
+        self._call(jobs.CreateRun(run, tuple(shape)))
 
     def write(self, run: str, column: int, first_page: int, pages: bytes | memoryview) -> None:
-        self._call(WritePages(run, column, first_page), pages)
+        self._call(jobs.WritePages(run, column, first_page), pages)
 
     def finish_run(self, run: str, tags: Sequence[bytes]) -> None:
-        self._call(FinishRun(run, tuple(map(len, tags))), *tags)
+        self._call(jobs.FinishRun(run, tuple(map(len, tags))), *tags)
 
     def commit(self, version: int, manifest: bytes) -> None:
-        self._call(Commit(version), manifest)
+        self._call(jobs.Commit(version), manifest)
 
     def write_scratch(self, name: str, sealed: bytes | memoryview) -> None:
-        self._call(WriteScratch(name), sealed)
+        self._call(jobs.WriteScratch(name), sealed)
 
     def read_scratch(self, name: str) -> bytes:
-        return self._call(ReadScratch(name))
+        return self._call(jobs.ReadScratch(name))
 
     def drop_scratch(self) -> None:
-        self._call(DropScratch())
+        self._call(jobs.DropScratch())
 
-    def _call(self, call: Call, *body: bytes | memoryview) -> bytes:
+    def _call(self, call: jobs.Call, *body: bytes | memoryview) -> bytes:
         self._pipe.send(CALL, to_list(call), *body)
         return bytes(self._pipe.receive_kind(RESULT).body)
 
@@ -115,8 +92,8 @@ class PipeStorage(threading.local):
 _PR_SET_DUMPABLE = 4
 
 
-class Jobs:
-    """SECRET: what the process does for the front."""
+class Worker:
+    """SECRET: does the front's jobs."""
 
     def __init__(self, storage: PipeStorage, producer: attestation.Producer) -> None:
         self.storage = storage
@@ -126,35 +103,35 @@ class Jobs:
 
     def answer(self, header: list[Any], body: Bytes) -> tuple[list[Any], bytes]:
         """Do a job; the header and the body of its answer."""
-        fact, answer = self._done(from_list(Job.kinds, header), body)
-        return pack_answer(fact, self._vault.changes), answer
+        fact, answer = self._done(from_list(jobs.Job.kinds, header), body)
+        return jobs.pack_answer(fact, self._vault.changes), answer
 
-    def _done(self, job: Job[Any], body: Bytes) -> tuple[int | bool | None, bytes]:
+    def _done(self, job: jobs.Job[Any], body: Bytes) -> tuple[int | bool | None, bytes]:
         fact: int | bool | None = None
         answer, given = b"", bytes(body)
         match job:
-            case Relay(session):
+            case jobs.Relay(session):
                 answer = self._enclave.request(session, given)
-            case Greet():
+            case jobs.Greet():
                 fact, answer = self._enclave.greet(given)
-            case Leave(session):
+            case jobs.Leave(session):
                 self._enclave.leave(session)
-            case MayWrite(session):
+            case jobs.MayWrite(session):
                 fact = self._enclave.may_write(session)
-            case Attest():
+            case jobs.Attest():
                 answer = self._sharing.evidence(given)
-            case Challenge():
+            case jobs.Challenge():
                 answer = self._sharing.challenge()
-            case Share():
+            case jobs.Share():
                 answer = self._sharing.share(given)
-            case Take():
+            case jobs.Take():
                 self._sharing.adopt(given)
         return fact, answer
 
 
-def serve(pipe: Pipe, jobs: Jobs) -> None:
+def serve(pipe: Pipe, worker: Worker) -> None:
     """Do the jobs that come through a pipe, until the other end is gone."""
-    jobs.storage.attach(pipe)
+    worker.storage.attach(pipe)
     while True:
         try:
             frame = pipe.receive()
@@ -163,7 +140,7 @@ def serve(pipe: Pipe, jobs: Jobs) -> None:
         if frame.kind != JOB:
             return
         try:
-            header, answer = jobs.answer(frame.header, frame.body)
+            header, answer = worker.answer(frame.header, frame.body)
         except Exception as error:
             pipe.send_failure(error)
         else:
@@ -179,7 +156,7 @@ def main() -> None:
     given = parser.parse_args()
     _shut_in()
     try:
-        jobs = Jobs(PipeStorage(), attestation.producer(given.attestation, endorsements=given.endorsements))
+        worker = Worker(PipeStorage(), attestation.producer(given.attestation, endorsements=given.endorsements))
     except ScumbleError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(1) from None
@@ -187,7 +164,7 @@ def main() -> None:
 
     def until_gone(descriptor: int) -> None:
         try:
-            serve(Pipe(socket.socket(fileno=descriptor)), jobs)
+            serve(Pipe(socket.socket(fileno=descriptor)), worker)
         finally:
             ended.set()
 

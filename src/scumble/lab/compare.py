@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scumble.errors import InvalidKeys, InvalidParameter, ScumbleError
-from scumble.index.contract import Index, Outcome, check_beta, check_count, check_row_epsilon
+from scumble.index.contract import Index, check_beta, check_count, check_row_epsilon
 from scumble.index.curve import Histogram
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.plot import NOISY, SEGMENTS, _checked, _save, _style
@@ -234,7 +234,7 @@ def build(contender: Contender, case: Case) -> Index:
 def _compared(contender: Contender, index: Index, case: Case, kind: Kind, lookups: Lookups) -> Comparison:
     ranks = lookups.of(kind)
     outcome = index.unsafe_outcome(case.counts, *ranks)
-    missing = _missing(outcome)
+    missing = outcome.missed / outcome.rows  # the share that is not found: one minus what the paper prints
     return Comparison(
         index=contender.name,
         lookup=kind,
@@ -250,12 +250,6 @@ def _compared(contender: Contender, index: Index, case: Case, kind: Kind, lookup
         lookup_microseconds=_lookup_microseconds(index, case.domain, *ranks),
         note=None if contender.private else "not private: for scale only",
     )
-
-
-def _missing(outcome: Outcome) -> NDArray[np.float64]:
-    """The share of each answer that is not found: one minus what the paper prints."""
-    shares: NDArray[np.float64] = outcome.missed / outcome.rows
-    return shares
 
 
 def _lookup_microseconds(index: Index, domain: Domain, firsts: IntArray, lasts: IntArray) -> float:
