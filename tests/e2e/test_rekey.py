@@ -25,9 +25,9 @@ from databases import (
 
 from scumble.errors import FileError, KeyRefused, ScumbleError, Stale, Tampered
 from scumble.owner import key_file
-from scumble.owner.anchor import Anchor
 from scumble.owner.database import Database
 from scumble.owner.keys import OwnerKey
+from scumble.owner.versions import Anchor
 from scumble.store.files import FileStore
 
 

@@ -197,7 +197,7 @@ def test_every_byte_of_every_page_flipped(home: Path) -> None:
                         for byte in range(slot * run.pages):
                             _flip(file.fileno(), at + byte)
                             with pytest.raises(Tampered):
-                                db._at.session.ask(CheckPages(run.id, column, byte // slot, 1))
+                                db._versions.session.ask(CheckPages(run.id, column, byte // slot, 1))
                             _flip(file.fileno(), at + byte)
                         at += slot * run.pages
         assert db.check() > 0

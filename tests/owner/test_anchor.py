@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from scumble.errors import FileError, InvalidParameter, NewerVersion, Tampered
-from scumble.owner import anchor as module
-from scumble.owner.anchor import Anchor
 from scumble.owner.key_file import canonical
 from scumble.owner.keys import OwnerKey
+from scumble.owner.versions import Anchor, _anchor_mac
 
 DATABASE = "00112233445566778899aabbccddeeff"
 KEY = OwnerKey(DATABASE, bytes(32)).anchor_key()
@@ -26,7 +25,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def signed(content: dict[str, Any]) -> bytes:
-    return canonical(content | {"mac": module._mac(content, KEY)})
+    return canonical(content | {"mac": _anchor_mac(content, KEY)})
 
 
 def test_what_was_saved_is_loaded(file: Path) -> None:

@@ -275,7 +275,7 @@ def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ImportError
         return real(name, package)
 
-    monkeypatch.setattr("scumble.owner.sources.source.import_module", without)
+    monkeypatch.setattr("scumble.owner.sources.import_module", without)
     with pytest.raises(ScumbleError, match="PostgreSQL needs psycopg") as refusal:
         open_source("postgresql://localhost/x", table="t")
     assert refusal.value.hint == "pip install 'scumble[postgres]'"
