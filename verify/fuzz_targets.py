@@ -433,7 +433,7 @@ def _catalog(home: Path) -> Ready:
     """Any JSON in a manifest that the right key sealed: through the enclave, and to the owner."""
     with _make_database(home) as db:
         assert isinstance(db.service, Provider)
-        store, key = db.service.store, db._versions.owner_key
+        store, key = db.service.store, db._versions.key.as_owner()
     data_key, signer = key.data_key(), key.signing_key()
     keys = DataKeys(data_key, key.database)
     public, sealed = unpack(store.head())

@@ -14,19 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import (
-    clean_files,
-    copy,
-    counted,
-    create,
-    expected,
-    files,
-    in_a_child,
-    load,
-    reopen,
-    stored,
-    sums,
-)
+from databases import clean_files, copy, counted, create, expected, files, in_a_child, load, reopen, stored, sums
 
 from scumble.errors import ScumbleError
 from scumble.owner import ledger_log

@@ -8,19 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import (
-    INDEXES,
-    clean_files,
-    copy,
-    counted,
-    create,
-    expected,
-    files,
-    load,
-    reopen,
-    stored,
-    sums,
-)
+from databases import INDEXES, clean_files, copy, counted, create, expected, files, load, reopen, stored, sums
 
 from scumble.errors import FileError, KeyRefused, ScumbleError, Stale, Tampered
 from scumble.owner import key_file
@@ -88,13 +76,11 @@ def test_an_old_key_file_opens_nothing(home: Path) -> None:
     new = (home / "db.key").read_bytes()
     assert new != old
     (home / "db.key").write_bytes(old)
-    with pytest.raises(ScumbleError) as caught:
+    with pytest.raises((Tampered, KeyRefused)):
         reopen(home)
-    assert isinstance(caught.value, Tampered | KeyRefused)
     (home / "db.anchor").unlink()
-    with pytest.raises(ScumbleError) as caught:
+    with pytest.raises((Tampered, KeyRefused)):
         reopen(home)
-    assert isinstance(caught.value, Tampered | KeyRefused)
     (home / "db.key").write_bytes(new)
     with reopen(home) as db:
         _check_whole(db)
@@ -165,6 +151,15 @@ def _stop_at(monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
         monkeypatch.setattr(FileStore, "drop_unreferenced", lambda *given: crash() if committed else drop(*given))
 
 
+def _cut_short(home: Path, stage: str) -> None:
+    """Begin a rekey, and leave its object as a dead process would leave it."""
+    with pytest.MonkeyPatch.context() as patch:
+        db = reopen(home)
+        _stop_at(patch, stage)
+        with pytest.raises((KeyboardInterrupt, ScumbleError)):
+            db.rekey()
+
+
 STAGES = [
     "before the new key is in the file",
     "before the commit",
@@ -177,12 +172,7 @@ STAGES = [
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_rekey_that_was_cut_short(home: Path, stage: str) -> None:
     """It opens, answers, can be loaded into and rekeyed again; and after that no trace of the first try is left."""
-    with pytest.MonkeyPatch.context() as patch:
-        db = reopen(home)
-        _stop_at(patch, stage)
-        with pytest.raises((KeyboardInterrupt, ScumbleError)):
-            db.rekey()
-    # The first object is left as a dead process would leave it.
+    _cut_short(home, stage)
     for _ in range(2):
         with reopen(home) as again:
             _check_whole(again)
@@ -204,11 +194,7 @@ def test_a_rekey_that_was_cut_short(home: Path, stage: str) -> None:
 def test_the_next_opening_finishes_a_rekey(home: Path, stage: str) -> None:
     """Once the new version is there, a writer puts the old key out of the file: it opens the old pages."""
     old = OwnerKey.open(home / "db.key").root
-    with pytest.MonkeyPatch.context() as patch:
-        db = reopen(home)
-        _stop_at(patch, stage)
-        with pytest.raises((KeyboardInterrupt, ScumbleError)):
-            db.rekey()
+    _cut_short(home, stage)
     with reopen(home) as again:
         load(again, "t", seed=4)
         assert files(home) == clean_files(home, again)

@@ -21,18 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import (
-    copy,
-    counted,
-    create,
-    expected,
-    files,
-    load,
-    reopen,
-    rows,
-    stored,
-    sums,
-)
+from databases import copy, counted, create, expected, files, load, reopen, rows, stored, sums
 
 from scumble.enclave.pages import DataKeys
 from scumble.enclave.versions import open_manifest

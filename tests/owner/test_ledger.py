@@ -15,14 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from rich.console import Console
 
-from scumble.errors import (
-    BudgetError,
-    BudgetUsed,
-    Corrupt,
-    FileError,
-    InvalidParameter,
-    Overdraft,
-)
+from scumble.errors import BudgetError, BudgetUsed, Corrupt, FileError, InvalidParameter, Overdraft
 from scumble.owner import ledger_log
 from scumble.owner.ledger import Ledger
 from scumble.privacy.budget import Budget

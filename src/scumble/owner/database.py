@@ -197,7 +197,7 @@ class Database:
 
     def drop(self, table: str) -> None:
         """Drop a table and delete its pages. What its indexes have cost stays spent. Only the owner can."""
-        self._versions.needs_owner()
+        self._versions.key.as_owner()
         with self._turn, self._versions.writing():
             self._versions.take(self._versions.session.ask(DropTable(table)))
             self._versions.service.drop_unreferenced()
@@ -248,7 +248,7 @@ class Database:
         epsilon: the whole allotment of `epsilon` and `delta` is spent from the ledger now, whether it will be used or
         not. A grant is in force at once in this enclave, until it is revoked or its table is dropped.
         """
-        self._versions.needs_owner()
+        self._versions.key.as_owner()
         reading: frozenset[Right] = frozenset(["read"])
         rights = tables if isinstance(tables, Mapping) else dict.fromkeys(tables, reading)
         wanted = Grant(
@@ -274,13 +274,13 @@ class Database:
 
     def revoke(self, name: str) -> None:
         """Revoke an analyst's grant: at once in this enclave, in others when the database is next opened there."""
-        self._versions.needs_owner()
+        self._versions.key.as_owner()
         with self._turn, self._versions.writing():
             self._versions.take(self._versions.session.ask(RevokeGrant(name)))
 
     def grants(self) -> tuple[Grant, ...]:
         """Every grant, and how much of its allotment is used. Only the owner can see them."""
-        self._versions.needs_owner()
+        self._versions.key.as_owner()
         with self._turn:
             self._versions.refresh()
             return self._versions.session.ask(ListGrants()).grants
@@ -320,11 +320,11 @@ class Database:
         A key file with a passphrase needs it again here. A crash on the way loses nothing: the file holds both keys
         until the new one is in force. Only the owner can.
         """
-        self._versions.needs_owner()
+        self._versions.key.as_owner()
         protection = self._protection(passphrase)
         with self._turn, self._versions.writing():
             held = OwnerKey.open(self._versions.key_path, protection)  # a wrong passphrase: before anything changes
-            old = self._versions.owner_key
+            old = self._versions.key.as_owner()
             if old.root not in (held.root, held.next_root):
                 raise Stale("the key was changed meanwhile", hint="open the database again")
             new = OwnerKey(old.database, secrets.token_bytes(len(old.root)))
@@ -346,7 +346,7 @@ class Database:
         """Finish a rekey that was cut short: remove the key that is not in force from the key file."""
         protection = self._protection(passphrase)
         with self._turn, self._versions.writing():
-            key = self._versions.owner_key
+            key = self._versions.key.as_owner()
             self._versions.put_key(OwnerKey(key.database, key.root), protection)
 
     def _protection(self, passphrase: Passphrase) -> str | None:

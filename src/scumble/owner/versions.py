@@ -193,15 +193,6 @@ class Versions:
         self.service.close()
 
     @property
-    def owner_key(self) -> OwnerKey:
-        """The key, if it is the owner's; else Refused."""
-        return self.key.as_owner()
-
-    def needs_owner(self) -> None:
-        """Raise Refused for an analyst."""
-        self.key.as_owner()
-
-    @property
     def grant_id(self) -> str | None:
         """The id of the grant that lets an analyst in; None for the owner."""
         return None if self.grant is None else self.grant.id
