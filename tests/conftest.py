@@ -28,6 +28,12 @@ if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(autouse=True)
+def cheap_passphrases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes an attacker long takes tests long, too; `test_key_file` tries the cost that is shipped."""
+    monkeypatch.setattr("scumble.owner.key_file.SCRYPT_COST", 2**4)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Where a ledger may be kept."""

@@ -32,7 +32,6 @@ from scumble.enclave.versions import open_manifest
 from scumble.errors import ScumbleError, Tampered
 from scumble.index import file as index_file
 from scumble.owner import key_file
-from scumble.owner.anchor import Anchor
 from scumble.owner.database import Database
 from scumble.owner.encoding import encode_rows
 from scumble.owner.indexes import IndexSpec
@@ -40,7 +39,7 @@ from scumble.owner.keys import OwnerKey
 from scumble.owner.ledger import Ledger
 from scumble.owner.queries import LocalSQL
 from scumble.owner.sources import open_source
-from scumble.owner.versions import Session
+from scumble.owner.versions import Anchor, Session
 from scumble.provider.front import Provider
 from scumble.sql import explain, prepare
 from scumble.store.files import FileStore
@@ -434,7 +433,7 @@ def _catalog(home: Path) -> Ready:
     """Any JSON in a manifest that the right key sealed: through the enclave, and to the owner."""
     with _make_database(home) as db:
         assert isinstance(db.service, Provider)
-        store, key = db.service.store, db._at.owner_key
+        store, key = db.service.store, db._versions.key.as_owner()
     data_key, signer = key.data_key(), key.signing_key()
     keys = DataKeys(data_key, key.database)
     public, sealed = unpack(store.head())
@@ -459,13 +458,13 @@ def _wire(home: Path) -> Ready:
     """Requests in a session with the owner's key, with any content: `SEPARATOR` stands between two of them."""
     with _make_database(home) as db:
         assert isinstance(db.service, Provider)
-        store, key, table = db.service.store, db._at.key, db.table("t")
+        store, key, table = db.service.store, db._versions.key, db.table("t")
         queries = [
             "SELECT count(*), sum(k), min(name), stddev(share) FROM t WHERE k < 20 GROUP BY colour",
             "SELECT sum(k * (k + 2)) FROM t WHERE k < 5 OR name = 'ash'",
             "SELECT * FROM t WHERE k BETWEEN 3 AND 9 AND colour IS NOT NULL",
         ]
-        accesses = [prepare(sql, db._at.catalog).bind().accesses[0] for sql in queries]
+        accesses = [prepare(sql, db._versions.catalog).bind().accesses[0] for sql in queries]
     data_key, signer = key.data_key(), key.signing_key()
 
     def run(data: bytes) -> None:
@@ -587,7 +586,7 @@ def _text_target(read: Callable[[str], object], seeds: Sequence[str], *more: str
 def _sql(home: Path) -> Ready:
     """SQL against a fixed catalog: prepared, bound to parameters of every kind, explained."""
     with _make_database(home) as db:
-        catalog = db._at.catalog
+        catalog = db._versions.catalog
     local = LocalSQL()
 
     def read(text: str) -> None:

@@ -6,7 +6,6 @@ Queries only: there is nothing to commit, and a connection shows the newest vers
 
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from scumble import opening
@@ -116,7 +115,6 @@ class Cursor:
         return self._fetching.fetchmany(self.arraysize if size is None else size)
 
     def fetchall(self) -> "list[Row]":
-        """All rows that are left."""
         return self._fetching.fetchall()
 
     def arrow(self) -> Any:
@@ -130,7 +128,6 @@ class Cursor:
         """Do nothing: PEP 249 allows that."""
 
     def close(self) -> None:
-        """Drop the result; the cursor refuses everything afterwards."""
         self._closed, self._result = True, None
 
     @property
@@ -152,9 +149,7 @@ class Cursor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -184,12 +179,10 @@ class Connection:
         return self._database
 
     def cursor(self) -> Cursor:
-        """A new cursor."""
         self.database  # noqa: B018  refuses if it is closed
         return Cursor(self)
 
     def execute(self, operation: str, parameters: "Sequence[Any] | Mapping[str, Any]" = ()) -> Cursor:
-        """Run a query on a new cursor."""
         return self.cursor().execute(operation, parameters)
 
     def commit(self) -> None:
@@ -201,7 +194,6 @@ class Connection:
         self.database  # noqa: B018  refuses if it is closed
 
     def close(self) -> None:
-        """Close the database."""
         if self._database is not None:
             self._database.close()
             self._database = None
@@ -209,7 +201,5 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

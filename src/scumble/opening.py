@@ -9,7 +9,9 @@ prove itself first. Everything after that is the same.
 
 import os
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -48,12 +50,13 @@ def create(
     and `delta_limit` are the most epsilon and delta that all indexes together may ever cost. At a service, `token` is
     the tenant's (without it SCUMBLE_TOKEN), and `connecting` are fields of `scumble.owner.remote.service.Connecting`.
     """
-    key_path, owner_terms = key_path_of(target, key), (passphrase, limit, delta_limit)
+    key_path = key_path_of(target, key)
+    make_key = partial(_create_key, key_path, passphrase, limit, delta_limit)
     if is_address(target):
         token = os.environ.get(TOKEN_VARIABLE, "") if token is None else token
-        return _create_at_service(Address.parse(str(target)), key_path, owner_terms, token, connecting)
+        return _create_at_service(Address.parse(str(target)), key_path, make_key, token, connecting)
     _check_folder_options({"token": token} | connecting if token is not None else connecting)
-    return _create_in_folder(target, key_path, owner_terms)
+    return _create_in_folder(target, key_path, make_key)
 
 
 def open(  # noqa: A001  as in scumble.open(target)
@@ -108,18 +111,14 @@ def key_path_of(target: Target, given: str | PathLike[str] | None = None) -> Pat
     return key_file.key_path(Path(folder), None if given is None else Path(given))
 
 
-_OwnerTerms = tuple[Passphrase, Exact, Exact]
-"""The passphrase, the limit of epsilon and the limit of delta of a new database."""
-
-
-def _create_in_folder(folder: Target, key_path: Path, owner_terms: _OwnerTerms) -> Database:
+def _create_in_folder(folder: Target, key_path: Path, make_key: Callable[[], OwnerKey]) -> Database:
     begun = key_file.was_begun(key_path)  # then a creation that was cut short is finished
     there = is_store(folder)
     if there and not (begun and open_store(folder).is_empty()):
         raise Exists(f"there is a database in {folder} already", hint="open it, or name another folder")
     if Path(folder).resolve() in key_path.resolve().parents:
         raise InvalidParameter("the key file must not lie in the database's folder", hint="the provider keeps that")
-    key = _create_key(key_path, *owner_terms)
+    key = make_key()
     store = open_store(folder) if there else create_store(folder, key.database)
     if store.database != key.database:
         raise Exists(f"there is a database in {folder} already", hint="open it, or name another folder")
@@ -127,13 +126,13 @@ def _create_in_folder(folder: Target, key_path: Path, owner_terms: _OwnerTerms) 
 
 
 def _create_at_service(
-    address: Address, key_path: Path, owner_terms: _OwnerTerms, token: str, connecting: dict[str, Any]
+    address: Address, key_path: Path, make_key: Callable[[], OwnerKey], token: str, connecting: dict[str, Any]
 ) -> Database:
     from scumble.owner.remote.service import Connecting, service_at, verified
 
     how = Connecting(**connecting)
     verified(address, how)  # before there is a key file for a database that cannot be made
-    key = _create_key(key_path, *owner_terms)
+    key = make_key()
     service, trust = service_at(address, key_path, how)
     try:
         trust.expect(key.database)

@@ -4,8 +4,7 @@ import datetime
 import os
 import shutil
 import signal
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
 from functools import cache
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 import scumble
 from scumble.owner.database import Database
@@ -37,14 +35,6 @@ KINDS = {
 LIMIT = 1000
 
 
-@pytest.fixture(name="place")
-def quick_place() -> Iterator[Path]:
-    """A folder in memory where there is one: these tests would spend most of their time waiting for a disk."""
-    memory = Path("/dev/shm")  # noqa: S108
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as name:
-        yield Path(name)
-
-
 def rows(count: int = ROWS, seed: int = 1) -> pa.Table:
     """Rows in which every value of every column follows from its place and the seed; some are null."""
     day = datetime.date(2013, 1, 1)
@@ -61,10 +51,10 @@ def rows(count: int = ROWS, seed: int = 1) -> pa.Table:
     return pa.table({name: pa.array(values, KINDS[name]) for name, values in columns.items()})
 
 
-def load(db: Database, table: str, count: int = ROWS, seed: int = 1, **more: Any) -> LoadReport:
-    """Load such rows."""
+def load(db: Database, table: str, count: int = ROWS, seed: int = 1, source: Any = None, **more: Any) -> LoadReport:
+    """Load such rows, or others of the same columns."""
     options: dict[str, Any] = {"types": TYPES, "page_rows": PAGE_ROWS, "indexes": INDEXES, "capacity": 48}
-    return db.load(table, rows(count, seed), **(options | more))
+    return db.load(table, rows(count, seed) if source is None else source, **(options | more))
 
 
 def create(home: Path, **more: Any) -> Database:

@@ -57,7 +57,7 @@ def unlike(found: pa.Table, expected: pa.Table, *, ordered: bool = False) -> str
         return f"rows: {len(found)} instead of {len(expected)}"
     left, right = _rows(found), _rows(expected)
     if not ordered:
-        left, right = sorted(left, key=_rank), sorted(right, key=_rank)
+        left, right = (sorted(rows, key=lambda row: [*map(_rank, row)]) for rows in (left, right))
     for one, two in zip(left, right, strict=True):
         if not all(map(_same, one, two)):
             return f"row: {one} instead of {two}"
@@ -65,22 +65,12 @@ def unlike(found: pa.Table, expected: pa.Table, *, ordered: bool = False) -> str
 
 
 def _rows(table: pa.Table) -> list[tuple[Any, ...]]:
-    columns = [_values(column) for column in table.columns]
-    return list(zip(*columns, strict=True)) if columns else [()] * len(table)
+    moments = [pa.types.is_timestamp(column.type) for column in table.columns]  # a datetime has no nanoseconds
+    columns = [c.cast(pa.int64()) if moment else c for c, moment in zip(table.columns, moments, strict=True)]
+    return list(zip(*(column.to_pylist() for column in columns), strict=True)) if columns else [()] * len(table)
 
 
-def _values(column: pa.ChunkedArray) -> list[Any]:
-    kind = column.type
-    if pa.types.is_timestamp(kind):  # nanoseconds have no place in a datetime
-        column = column.cast(pa.int64())
-    return list(column.to_pylist())
-
-
-def _rank(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(_rank_of(value) for value in row)
-
-
-def _rank_of(value: Any) -> tuple[Any, ...]:
+def _rank(value: Any) -> tuple[Any, ...]:
     if value is None:
         return (2,)
     if isinstance(value, float):

@@ -6,9 +6,10 @@ An ORDER BY in these queries names every column of the answer, so that the answe
 
 import datetime
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -213,7 +214,8 @@ def _comparable(left: Col, right: Col) -> bool:
 
 def random_query(rng: Random, tables: Sequence[RandomTable]) -> Query:
     """Any query over one or more of the tables."""
-    makers = [*[bare_aggregates] * 3, *[aggregates] * 3, *[groups] * 3, *[rows] * 3]
+    makers: list[Callable[[Writer, list[RandomTable]], Query]]
+    makers = [*[partial(aggregates, bare=True)] * 3, *[aggregates] * 3, *[groups] * 3, *[rows] * 3]
     makers += [selected_expressions, distinct, windows, ctes, subqueries, joins, joins, left_joins, self_joins]
     makers += [unions, whole_table, group_rows]
     return rng.choice(makers)(Writer(rng, rng.choice(["", "", "?", "$"])), list(tables))
@@ -231,11 +233,11 @@ def _call(writer: Writer, table: RandomTable) -> str:
     choices = ["count(*)", f"count({column.sql})", f"min({column.sql})", f"max({column.sql})"]
     if numbers:
         number = rng.choice(numbers)
-        choices += [f"sum({number.sql})"] if number.kind != "float" or number.small else []
-        choices += [f"avg({number.sql})"] if number.kind != "float" or number.small else []
-        if number.small:
+        if number.kind != "float" or number.small:
+            choices += [f"sum({number.sql})", f"avg({number.sql})"]
+        if number.small and all(map(math.isfinite, number.pool)):
             spread = rng.choice(["var_samp", "variance", "var_pop", "stddev", "stddev_samp", "stddev_pop"])
-            choices += [f"{spread}({number.sql})"] if _finite(number) else []
+            choices.append(f"{spread}({number.sql})")
     if exact:
         one, two = rng.choice(exact).sql, rng.choice(exact).sql
         choices += [f"sum({one}::BIGINT * 2)", f"sum({one} * 1.5)", f"avg({one} + 0.25)", f"min(-({one}::INTEGER))"]
@@ -243,10 +245,6 @@ def _call(writer: Writer, table: RandomTable) -> str:
     if rng.random() < 0.05:
         choices = [f"count(DISTINCT {column.sql})", f"min({column.sql}) FILTER (WHERE {writer.leaf(own(table))})"]
     return rng.choice(choices)
-
-
-def _finite(column: Col) -> bool:
-    return all(math.isfinite(value) for value in column.pool)
 
 
 def _around(writer: Writer, table: RandomTable) -> str:
@@ -267,18 +265,12 @@ def _around(writer: Writer, table: RandomTable) -> str:
     ) + rng.choice(["", "", " AS x"])
 
 
-def aggregates(writer: Writer, tables: list[RandomTable]) -> Query:
-    table = writer.rng.choice(tables)
-    items = [_around(writer, table) for _ in range(writer.rng.randint(1, 3))]
-    sql = f"SELECT {', '.join(items)} FROM {table.name}{writer.where(own(table), depth=writer.rng.randint(0, 2))}"
-    return Query(sql, writer.params)
-
-
-def bare_aggregates(writer: Writer, tables: list[RandomTable]) -> Query:
-    """What the enclave answers alone: calls without anything around them."""
-    table = writer.rng.choice(tables)
-    items = [_call(writer, table) for _ in range(writer.rng.randint(1, 3))]
-    return Query(f"SELECT {', '.join(items)} FROM {table.name}{writer.where(own(table), depth=0)}", writer.params)
+def aggregates(writer: Writer, tables: list[RandomTable], *, bare: bool = False) -> Query:
+    """Bare ones are calls without anything around them, which the enclave answers alone."""
+    rng, table = writer.rng, writer.rng.choice(tables)
+    items = [(_call if bare else _around)(writer, table) for _ in range(rng.randint(1, 3))]
+    where = writer.where(own(table), depth=0 if bare else rng.randint(0, 2))
+    return Query(f"SELECT {', '.join(items)} FROM {table.name}{where}", writer.params)
 
 
 def groups(writer: Writer, tables: list[RandomTable]) -> Query:

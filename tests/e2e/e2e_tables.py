@@ -102,7 +102,9 @@ def random_table(rng: Random, name: str, rows: int | None = None) -> RandomTable
     columns = [random_column(rng, each) for each in names]
     columns = [c for c in columns if c.name.isidentifier() or not c.index]
     if not any(c.index for c in columns) or rng.random() < 0.9:
-        _limit_indexes(rng, columns, rng.choice([0, 1, 1, 2, 2, 3, 3]))
+        indexed, most = [c for c in columns if c.index], rng.choice([0, 1, 1, 2, 2, 3, 3])
+        for column in rng.sample(indexed, max(0, len(indexed) - most)):
+            column.index = None
     if rows is None:
         rows = rng.choice([0, 1, 2, 5, 17, 40, 150, 300, 300, 700, 2500])
     page_rows = rng.choice([16, 16, 32, 64])
@@ -113,26 +115,15 @@ def random_table(rng: Random, name: str, rows: int | None = None) -> RandomTable
     return RandomTable(name, columns, batches, page_rows, capacity)
 
 
-def _limit_indexes(rng: Random, columns: list[Col], most: int) -> None:
-    indexed = [column for column in columns if column.index]
-    for column in rng.sample(indexed, max(0, len(indexed) - most)):
-        column.index = None
-
-
 def random_rows(rng: Random, columns: list[Col], rows: int) -> pa.Table:
     arrays = []
     for column in columns:
         rate = rng.choice([0.05, 0.3, 1.0 if rng.random() < 0.1 else 0.3]) if column.nullable else 0
         values = [None if rng.random() < rate else rng.choice(column.pool) for _ in range(rows)]
-        arrays.append(_array(values, column.type))
+        whole = column.type == pa.timestamp("ns")  # a datetime has no nanoseconds: the pool has integers
+        arrays.append(pa.array(values, pa.int64()).cast(column.type) if whole else pa.array(values, column.type))
     schema = pa.schema([pa.field(c.name, c.type, nullable=c.nullable) for c in columns])
     return pa.table(arrays, schema=schema)
-
-
-def _array(values: list[Any], type_: pa.DataType) -> pa.Array:
-    if pa.types.is_timestamp(type_) and type_.unit == "ns":  # a datetime has no nanoseconds: the pool has integers
-        return pa.array(values, pa.int64()).cast(type_)
-    return pa.array(values, type_)
 
 
 def random_column(rng: Random, name: str) -> Col:  # noqa: PLR0911  one for each kind

@@ -14,20 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import (
-    clean_files,
-    copy,
-    counted,
-    create,
-    expected,
-    files,
-    in_a_child,
-    load,
-    quick_place,  # noqa: F401  the fixture `place`
-    reopen,
-    stored,
-    sums,
-)
+from databases import clean_files, copy, counted, create, expected, files, in_a_child, load, reopen, stored, sums
 
 from scumble.errors import ScumbleError
 from scumble.owner import ledger_log
@@ -138,31 +125,20 @@ def _state(db: Database, table: str, old: tuple[int, int], new: tuple[int, int])
     return "old" if found == old else "new"
 
 
-def _first_load(home: Path) -> None:
-    with reopen(home) as db:
-        load(db, "t", 100, 1, capacity=None)
+def _opened(work: Callable[[Database], object]) -> Job:
+    def job(home: Path) -> None:
+        with reopen(home) as db:
+            work(db)
+
+    return job
 
 
-def _second_batch(home: Path) -> None:
-    with reopen(home) as db:
-        load(db, "t", 100, 2, capacity=112)
-
-
-def _drop(home: Path) -> None:
-    with reopen(home) as db:
-        db.drop("t")
-
-
-def _rekey(home: Path) -> None:
-    with reopen(home) as db:
-        db.rekey()
-
-
+_second_batch = _opened(lambda db: load(db, "t", 100, 2, capacity=112))
 JOBS = {
-    "first load": (_first_load, False, (0, 0), sums(1, count=100)),
+    "first load": (_opened(lambda db: load(db, "t", 100, 1, capacity=None)), False, (0, 0), sums(1, count=100)),
     "second batch": (_second_batch, True, sums(1, count=100), sums(1, 2, count=100)),
-    "drop": (_drop, True, sums(1, count=100), (0, 0)),
-    "rekey": (_rekey, True, sums(1, count=100), sums(1, count=100)),
+    "drop": (_opened(lambda db: db.drop("t")), True, sums(1, count=100), (0, 0)),
+    "rekey": (_opened(Database.rekey), True, sums(1, count=100), sums(1, count=100)),
 }
 
 
@@ -174,9 +150,9 @@ def _origin(home: Path, loaded: bool) -> tuple[int, int]:
         return db.version, len(db.ledger.entries())
 
 
-def _check_job(place: Path, name: str, half: bool, every: int) -> None:
+def _check_job(tmp_path: Path, name: str, half: bool, every: int) -> None:
     job, loaded, old, new = JOBS[name]
-    origin, home = place / "origin", place / "home"
+    origin, home = tmp_path / "origin", tmp_path / "home"
     version, spends = _origin(origin, loaded)
     outcomes = []
     failures: dict[str, list[int]] = {}
@@ -203,24 +179,24 @@ def _check_job(place: Path, name: str, half: bool, every: int) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_killed_writer_leaves_the_old_state_or_the_new_one(place: Path, name: str) -> None:
-    _check_job(place, name, half=True, every=EVERY)
+def test_a_killed_writer_leaves_the_old_state_or_the_new_one(tmp_path: Path, name: str) -> None:
+    _check_job(tmp_path, name, half=True, every=EVERY)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("name", JOBS)
-def test_a_writer_killed_at_every_call(place: Path, name: str, half: bool) -> None:
-    _check_job(place, name, half=half, every=1)
+def test_a_writer_killed_at_every_call(tmp_path: Path, name: str, half: bool) -> None:
+    _check_job(tmp_path, name, half=half, every=1)
 
 
-def _check_init(place: Path, every: int) -> None:
-    """A database whose making was cut short opens, or can be made again in the same place."""
+def _check_init(tmp_path: Path, every: int) -> None:
+    """A database whose making was cut short opens, or can be made again in the same tmp_path."""
     failures: dict[str, list[int]] = {}
     number, died = 1 - every, True
     while died:
         number += every
-        home = place / f"home{number}"
+        home = tmp_path / f"home{number}"
         home.mkdir()
         died, _ = _dies(home, lambda home: create(home).close(), number, half=True)
         try:
@@ -242,18 +218,18 @@ def _opened_or_made(home: Path) -> Database:
         return create(home)
 
 
-def test_a_database_whose_making_was_cut_short_can_be_made(place: Path) -> None:
-    _check_init(place, 5)
+def test_a_database_whose_making_was_cut_short_can_be_made(tmp_path: Path) -> None:
+    _check_init(tmp_path, 5)
 
 
 @pytest.mark.slow
-def test_a_database_whose_making_was_cut_short_at_any_call_can_be_made(place: Path) -> None:
-    _check_init(place, 1)
+def test_a_database_whose_making_was_cut_short_at_any_call_can_be_made(tmp_path: Path) -> None:
+    _check_init(tmp_path, 1)
 
 
-def test_all_rows_are_there_after_a_kill_in_the_second_batch(place: Path) -> None:
+def test_all_rows_are_there_after_a_kill_in_the_second_batch(tmp_path: Path) -> None:
     """The premise of the counts above: they are those of whole tables, row by row."""
-    origin, home = place / "origin", place / "home"
+    origin, home = tmp_path / "origin", tmp_path / "home"
     _origin(origin, True)
     for number in (30, 10_000):
         copy(origin, home)
@@ -264,9 +240,9 @@ def test_all_rows_are_there_after_a_kill_in_the_second_batch(place: Path) -> Non
             assert stored(db, "t", "k < 1000") == expected(*seeds, count=100)
 
 
-def test_a_spend_outlives_the_one_who_made_it(place: Path) -> None:
+def test_a_spend_outlives_the_one_who_made_it(tmp_path: Path) -> None:
     """Killed right after the draw, before the noise: the ledger says drawn, and it stays spent."""
-    with create(place) as db:
+    with create(tmp_path) as db:
         before = db.ledger.spent()
 
     def work() -> None:
@@ -274,11 +250,11 @@ def test_a_spend_outlives_the_one_who_made_it(place: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
         noise._key_stream = killed  # type: ignore[assignment]
-        with reopen(place) as db:
+        with reopen(tmp_path) as db:
             load(db, "t")
 
     assert in_a_child(work) == -signal.SIGKILL
-    with reopen(place) as db:
+    with reopen(tmp_path) as db:
         assert db.ledger.spent() == before + 2
         assert {entry.state for entry in db.ledger.entries()} == {"drawn"}
         load(db, "t")

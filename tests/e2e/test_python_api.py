@@ -22,7 +22,7 @@ from e2e_answers import Plain, difference, unlike
 
 import scumble
 from scumble import opening
-from scumble.errors import BadQuery, Busy
+from scumble.errors import Busy
 from scumble.owner.database import Database
 
 ROWS = 500
@@ -150,12 +150,6 @@ def test_parameters_outside_of_conditions(db: Database) -> None:
         assert difference(db, PLAIN, sql, params) is None, sql
 
 
-@pytest.mark.parametrize("params", [[], [1, 2], {"a": 1}, "1"])
-def test_parameters_that_do_not_fit_are_refused(db: Database, params: Any) -> None:
-    with pytest.raises(BadQuery):
-        db.sql("SELECT id FROM t WHERE id = ?", params)
-
-
 def test_prepared_statements_follow_new_versions(own: Database) -> None:
     counted = own.prepare("SELECT count(*) FROM t WHERE id BETWEEN ? AND ?")
     assert counted.execute([10, 19]).fetchall() == [(10,)]
@@ -216,28 +210,6 @@ def test_what_overflows_in_duckdb_is_answered_or_refused_as_a_query(tmp_path: Pa
 # --- sources and sizes ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", ["pandas", "polars", "lazy", "reader", "parquet", "duckdb"])
-def test_sources(tmp_path: Path, source: str) -> None:
-    import duckdb
-    import pyarrow.parquet as pq
-
-    pq.write_table(TABLE, tmp_path / "t.parquet")
-    frame = TABLE.to_pandas()
-    given: dict[str, Any] = {
-        "pandas": frame,
-        "polars": pl.from_arrow(TABLE),
-        "lazy": pl.DataFrame(pl.from_arrow(TABLE)).lazy(),
-        "reader": TABLE.to_reader(max_chunksize=64),
-        "parquet": str(tmp_path / "t.parquet"),
-        "duckdb": duckdb.connect().from_arrow(TABLE),
-    }
-    types = dict(TYPES, price="decimal(9,2)", id="integer")
-    with create(tmp_path) as db:
-        db.load("t", given[source], indexes=INDEXES, types=types, page_rows=32)
-        for sql in (RANGE, GROUPS, DIRECT, "SELECT id, price, day, wood FROM t"):
-            assert difference(db, PLAIN, sql, ordered=sql in (RANGE, GROUPS)) is None
-
-
 @pytest.mark.parametrize("capacity", [None, 1, 100])
 def test_an_empty_table(tmp_path: Path, capacity: int | None) -> None:
     empty = TABLE.slice(0, 0)
@@ -263,14 +235,6 @@ def test_rows_after_an_empty_load(tmp_path: Path) -> None:
         load(db, TABLE)
         for sql in (RANGE, GROUPS, DIRECT, "SELECT * FROM t"):
             assert difference(db, PLAIN, sql, ordered=sql == RANGE) is None
-
-
-def test_dropped_and_loaded_again(own: Database) -> None:
-    own.drop("t")
-    with pytest.raises(Exception, match="no table"):
-        own.sql("SELECT * FROM t")
-    load(own, TABLE.slice(0, 10), capacity=32)
-    assert own.sql("SELECT count(*) FROM t").fetchall() == [(10,)]
 
 
 def test_little_memory_sorts_outside(tmp_path: Path) -> None:
@@ -412,14 +376,6 @@ def test_a_writer_that_cannot_wait_is_refused(own: Database, tmp_path: Path) -> 
         with pytest.raises(Busy), other.service.writer(busy_seconds=0.1):
             pass
         assert difference(other, PLAIN, RANGE, ordered=True) is None
-
-
-def test_opened_again_everything_is_there(tmp_path: Path) -> None:
-    with create(tmp_path) as db:
-        load(db)
-    with opening.open(tmp_path / "db") as again:
-        for sql in (RANGE, GROUPS, DIRECT, "SELECT * FROM t"):
-            assert difference(again, PLAIN, sql) is None
 
 
 def test_a_second_batch_takes_its_types_from_the_table(tmp_path: Path) -> None:

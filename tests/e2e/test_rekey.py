@@ -8,26 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import (
-    INDEXES,
-    clean_files,
-    copy,
-    counted,
-    create,
-    expected,
-    files,
-    load,
-    quick_place,  # noqa: F401  the fixture `place`
-    reopen,
-    stored,
-    sums,
-)
+from databases import INDEXES, clean_files, copy, counted, create, expected, files, load, reopen, stored, sums
 
 from scumble.errors import FileError, KeyRefused, ScumbleError, Stale, Tampered
 from scumble.owner import key_file
-from scumble.owner.anchor import Anchor
 from scumble.owner.database import Database
 from scumble.owner.keys import OwnerKey
+from scumble.owner.versions import Anchor
 from scumble.store.files import FileStore
 
 
@@ -42,9 +29,9 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def home(origin: Path, place: Path) -> Path:
-    copy(origin, place / "home")
-    return place / "home"
+def home(origin: Path, tmp_path: Path) -> Path:
+    copy(origin, tmp_path / "home")
+    return tmp_path / "home"
 
 
 def _check_whole(db: Database) -> None:
@@ -57,11 +44,13 @@ def _check_whole(db: Database) -> None:
 
 def test_everything_is_there_after_a_rekey(home: Path) -> None:
     with reopen(home) as db:
-        ledger, version, runs = db.ledger.entries(), db.version, {run.id for t in db.tables for run in t.runs}
+        ledger, version, before = db.ledger.entries(), db.version, [run for t in db.tables for run in t.runs]
         db.rekey()
         _check_whole(db)
         assert db.version == version + 1
-        assert not runs & {run.id for t in db.tables for run in t.runs}
+        after = [run for t in db.tables for run in t.runs]
+        assert not {run.id for run in before} & {run.id for run in after}
+        assert [run.index for run in before] == [run.index for run in after]  # no noise is drawn, and nothing paid
         assert db.ledger.entries() == ledger
         assert files(home) == clean_files(home, db)
     with reopen(home) as db:
@@ -87,41 +76,19 @@ def test_an_old_key_file_opens_nothing(home: Path) -> None:
     new = (home / "db.key").read_bytes()
     assert new != old
     (home / "db.key").write_bytes(old)
-    with pytest.raises(ScumbleError) as caught:
+    with pytest.raises((Tampered, KeyRefused)):
         reopen(home)
-    assert isinstance(caught.value, Tampered | KeyRefused)
     (home / "db.anchor").unlink()
-    with pytest.raises(ScumbleError) as caught:
+    with pytest.raises((Tampered, KeyRefused)):
         reopen(home)
-    assert isinstance(caught.value, Tampered | KeyRefused)
     (home / "db.key").write_bytes(new)
     with reopen(home) as db:
         _check_whole(db)
 
 
-def test_no_old_page_is_left(home: Path) -> None:
-    before = {path.name for path in (home / "db/runs").iterdir()}
-    with reopen(home) as db:
-        db.rekey()
-    after = {path.name for path in (home / "db/runs").iterdir()}
-    assert len(after) == len(before)
-    assert not before & after
-
-
-def test_the_indexes_are_the_same(home: Path) -> None:
-    """Post-processing: a rekey draws no noise, so it must cost nothing and change no index."""
-    with reopen(home) as db:
-        before = [run.index for t in db.tables for run in t.runs]
-        db.rekey()
-        after = [run.index for t in db.tables for run in t.runs]
-        assert before == after
-        assert db.ledger.spent() == 2
-
-
-def test_the_passphrase_is_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scumble.owner.key_file.SCRYPT_COST", 2)
+def test_the_passphrase_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SCUMBLE_PASSPHRASE", raising=False)
-    home = place / "home"
+    home = tmp_path / "home"
     with create(home, passphrase="open sesame") as db:  # noqa: S106
         load(db, "t")
         for wrong in ("open barley", None):
@@ -184,6 +151,15 @@ def _stop_at(monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
         monkeypatch.setattr(FileStore, "drop_unreferenced", lambda *given: crash() if committed else drop(*given))
 
 
+def _cut_short(home: Path, stage: str) -> None:
+    """Begin a rekey, and leave its object as a dead process would leave it."""
+    with pytest.MonkeyPatch.context() as patch:
+        db = reopen(home)
+        _stop_at(patch, stage)
+        with pytest.raises((KeyboardInterrupt, ScumbleError)):
+            db.rekey()
+
+
 STAGES = [
     "before the new key is in the file",
     "before the commit",
@@ -196,12 +172,7 @@ STAGES = [
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_rekey_that_was_cut_short(home: Path, stage: str) -> None:
     """It opens, answers, can be loaded into and rekeyed again; and after that no trace of the first try is left."""
-    with pytest.MonkeyPatch.context() as patch:
-        db = reopen(home)
-        _stop_at(patch, stage)
-        with pytest.raises((KeyboardInterrupt, ScumbleError)):
-            db.rekey()
-    # The first object is left as a dead process would leave it.
+    _cut_short(home, stage)
     for _ in range(2):
         with reopen(home) as again:
             _check_whole(again)
@@ -223,11 +194,7 @@ def test_a_rekey_that_was_cut_short(home: Path, stage: str) -> None:
 def test_the_next_opening_finishes_a_rekey(home: Path, stage: str) -> None:
     """Once the new version is there, a writer puts the old key out of the file: it opens the old pages."""
     old = OwnerKey.open(home / "db.key").root
-    with pytest.MonkeyPatch.context() as patch:
-        db = reopen(home)
-        _stop_at(patch, stage)
-        with pytest.raises((KeyboardInterrupt, ScumbleError)):
-            db.rekey()
+    _cut_short(home, stage)
     with reopen(home) as again:
         load(again, "t", seed=4)
         assert files(home) == clean_files(home, again)
@@ -318,12 +285,12 @@ def test_queries_while_another_thread_rekeys(home: Path) -> None:
         _check_whole(db)
 
 
-def test_a_rekey_of_an_empty_database(place: Path) -> None:
-    with create(place / "home") as db:
+def test_a_rekey_of_an_empty_database(tmp_path: Path) -> None:
+    with create(tmp_path / "home") as db:
         db.rekey()
         assert db.version == 2
         db.check()
-    with reopen(place / "home") as db:
+    with reopen(tmp_path / "home") as db:
         load(db, "t", indexes=INDEXES)
         assert stored(db, "t") == expected(1)
 

@@ -94,6 +94,9 @@ def test_no_row_leaves_the_enclave(name: str, tpch: Tpch) -> None:
 
 def test_query_6_reads_a_part_of_the_table(tpch: Tpch) -> None:
     db, _ = tpch
+    query = db._statement(QUERIES[5].read_text()).query
+    assert isinstance(query, AggregateQuery)
+    assert query.direct == (0,)
     (table,) = db.explain(QUERIES[5].read_text()).tables
     assert table.indexes == ["l_shipdate"]
     assert table.pages_read < table.pages_of_full_scan / 3

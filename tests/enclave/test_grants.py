@@ -151,7 +151,7 @@ def test_a_reader_cannot_load_and_cannot_hold_the_database(both: Both) -> None:
         made.store.write_scratch("chunk-0", b"of the owner's load")
         session.ask(Abandon())
         assert made.store.read_scratch("chunk-0") == b"of the owner's load"
-    for session, may in ((made.opened(ADA), False), (made.session(BOB), False), (owner._at.session, True)):
+    for session, may in ((made.opened(ADA), False), (made.session(BOB), False), (owner._versions.session, True)):
         assert made.enclave.may_write(session._number) is may
 
 
@@ -264,11 +264,11 @@ def test_another_enclave_learns_of_a_revocation_through_the_vault(both: Both) ->
 
 def test_a_wrong_owner_is_refused_and_a_successor_is_not(both: Both) -> None:
     made, owner = both
-    first = owner._at.owner
+    first = owner._versions.owner
     owner.rekey()
-    assert owner._at.owner != first
-    for expected in (first, owner._at.owner):
-        assert made.session(ADA).ask(Open(None, owner=bytes.fromhex(expected))).owner.hex() == owner._at.owner
+    assert owner._versions.owner != first
+    for expected in (first, owner._versions.owner):
+        assert made.session(ADA).ask(Open(None, owner=bytes.fromhex(expected))).owner.hex() == owner._versions.owner
     assert isinstance(_refusal(made.session(ADA), Open(None, owner=bytes(32)))[0], Refused)
 
 

@@ -104,7 +104,7 @@ def test_a_refusal_of_an_execution_is_as_long_as_its_answer(size: int) -> None:
 def test_other_refusals_have_one_size_and_other_answers_a_multiple_of_one(both: tuple[Clinic, Database]) -> None:
     made, owner = both
     before = max(event.number for event in made.transcript.events())
-    session = owner._at.session
+    session = owner._versions.session
     malformed = b'J{"task": "none"}', b'J{"task": "load"}'
     for refused in (*malformed, *map(pack_request, (DropTable("x"), RevokeGrant("y" * 60)))):
         with pytest.raises(ScumbleError):
@@ -122,11 +122,11 @@ def test_what_is_visible_of_a_catalog_does_not_show_in_the_length_of_the_answer(
     made, owner = both
     owner.grant("ada", text_of(ADA), ["visits"])
     owner.grant("bob", text_of(BOB), ["visits", "staff"])
-    owner._at.open_newest()
+    owner._versions.open_newest()
     before = max(event.number for event in made.transcript.events())
     for who in (ADA, BOB):
         made.opened(who)
-    owner._at.open_newest()
+    owner._versions.open_newest()
     events = [e for e in made.transcript.events() if e.number > before and e.kind == "answer"]
     assert len({e["bytes"] for e in events}) == 1
     assert len(events) == 3

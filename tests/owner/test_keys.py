@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scumble.errors import Exists, InvalidParameter, KeyRefused, NewerVersion, Tampered
-from scumble.owner import key_file
 from scumble.owner.keys import AnalystKey, OwnerKey, open_key
 from scumble.wire.grants import Grant, parse_public_key, public_text
 
@@ -15,8 +14,7 @@ DATABASE = "0a" * 16
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_file, "SCRYPT_COST", 2**4)
+def no_passphrase(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SCUMBLE_PASSPHRASE", raising=False)
 
 

@@ -15,14 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from rich.console import Console
 
-from scumble.errors import (
-    BudgetError,
-    BudgetUsed,
-    Corrupt,
-    FileError,
-    InvalidParameter,
-    Overdraft,
-)
+from scumble.errors import BudgetError, BudgetUsed, Corrupt, FileError, InvalidParameter, Overdraft
 from scumble.owner import ledger_log
 from scumble.owner.ledger import Ledger
 from scumble.privacy.budget import Budget, Partition, row_delta, total
@@ -315,6 +308,14 @@ TestLife = Life.TestCase
 TestLife.settings = settings(max_examples=15, stateful_step_count=12, deadline=None)
 
 
+def in_threads(work: Callable[[], None], count: int) -> None:
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def test_threads_never_overdraw_together() -> None:
     ledger = Ledger(limit=20)
     budgets: list[Budget] = []
@@ -327,11 +328,7 @@ def test_threads_never_overdraw_together() -> None:
             except Overdraft as error:
                 refused.append(error)
 
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, 6)
     assert (len(budgets), len(refused)) == (20, 40)
     assert ledger.remaining() == 0
 
@@ -347,11 +344,7 @@ def test_only_one_thread_draws() -> None:
         except BudgetUsed:
             outcomes.append("refused")
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, 8)
     assert sorted(outcomes) == ["drawn"] + ["refused"] * 7
 
 

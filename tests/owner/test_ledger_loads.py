@@ -30,7 +30,8 @@ def load(db: Database, **more: object) -> None:
     db.load("t", rows, indexes=[INDEX], page_rows=16, **more)  # type: ignore[arg-type]
 
 
-def failing_at(monkeypatch: pytest.MonkeyPatch, task: str) -> None:
+def fail_at(task: str, db: Database) -> None:
+    """Load, with a provider that is gone when it is asked for this."""
     do = Session.ask
 
     def fails(self: Session, request: Request[Any]) -> object:
@@ -38,7 +39,10 @@ def failing_at(monkeypatch: pytest.MonkeyPatch, task: str) -> None:
             raise ScumbleError("the provider is gone", hint="try again")
         return do(self, request)
 
-    monkeypatch.setattr(Session, "ask", fails)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Session, "ask", fails)
+        with pytest.raises(ScumbleError, match="gone"):
+            load(db)
 
 
 def test_batches_that_are_done_cost_the_dearest(db: Database) -> None:
@@ -49,12 +53,9 @@ def test_batches_that_are_done_cost_the_dearest(db: Database) -> None:
     assert db.ledger.unsettled() == ()
 
 
-def test_a_batch_that_failed_after_its_noise_is_paid_for_again(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_failed_after_its_noise_is_paid_for_again(db: Database) -> None:
     before, delta = db.ledger.spent(), db.ledger.spent_delta()
-    with monkeypatch.context() as patch:
-        failing_at(patch, "build")
-        with pytest.raises(ScumbleError, match="gone"):
-            load(db)
+    fail_at("build", db)
     assert [entry.label for entry in db.ledger.unsettled()] == ["t k", "t capacity"]
     assert (db.ledger.spent(), db.ledger.spent_delta()) == (before, delta)
     load(db)
@@ -63,26 +64,18 @@ def test_a_batch_that_failed_after_its_noise_is_paid_for_again(db: Database, mon
     assert (db.ledger.spent(), db.ledger.spent_delta()) == (2 * before, 2 * delta)
 
 
-def test_a_batch_that_failed_after_its_capacity_was_drawn_pays_for_that_alone(
-    db: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_failed_after_its_capacity_was_drawn_pays_for_that_alone(db: Database) -> None:
     before = db.ledger.spent()
-    with monkeypatch.context() as patch:
-        failing_at(patch, "reserve")
-        with pytest.raises(ScumbleError, match="gone"):
-            load(db)
+    fail_at("reserve", db)
     (lost,) = db.ledger.unsettled()
     assert lost.label == "t capacity"
     load(db)
     assert db.ledger.spent() == before + lost.epsilon
 
 
-def test_a_batch_that_failed_before_any_noise_costs_nothing(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_failed_before_any_noise_costs_nothing(db: Database) -> None:
     before = db.ledger.spent()
-    with monkeypatch.context() as patch:
-        failing_at(patch, "load")
-        with pytest.raises(ScumbleError, match="gone"):
-            load(db)
+    fail_at("load", db)
     assert db.ledger.unsettled() == ()
     load(db)
     assert db.ledger.spent() == before

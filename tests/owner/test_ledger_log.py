@@ -6,11 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scumble.errors import (
-    Corrupt,
-    FileError,
-    NewerVersion,
-)
+from scumble.errors import Corrupt, FileError, NewerVersion
 from scumble.owner import ledger_log
 from scumble.owner.ledger import Ledger
 

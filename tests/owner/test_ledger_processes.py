@@ -41,6 +41,25 @@ def finish(process: subprocess.Popen[str]) -> str:
     return output
 
 
+def killed(code: str, *arguments: object) -> None:
+    """Run code that ends in a kill."""
+    process = start(code, *arguments)
+    assert process.wait(20) == -signal.SIGKILL
+    process.communicate()
+
+
+def race(racers: list[subprocess.Popen[str]]) -> list[str]:
+    """Let processes go once all are ready; what each of them prints."""
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    return [finish(racer).strip() for racer in racers]
+
+
 @contextmanager
 def another_process_holds(path: Path, begin: str) -> Iterator[None]:
     holder = start(
@@ -125,15 +144,7 @@ RACE = """
 
 
 def test_racing_processes_create_one_ledger_and_never_overdraw_it(path: Path) -> None:
-    racers = [start(RACE, path, name) for name in ("one", "two", "three")]
-    for racer in racers:
-        assert racer.stdout is not None
-        assert racer.stdout.readline() == "ready\n"
-    for racer in racers:
-        assert racer.stdin is not None
-        racer.stdin.write("go\n")
-        racer.stdin.flush()
-    won = [int(finish(racer)) for racer in racers]
+    won = [int(number) for number in race([start(RACE, path, name) for name in ("one", "two", "three")])]
     assert sum(won) == 20
     ledger = Ledger.open(path)
     assert ledger.remaining() == 0
@@ -155,15 +166,11 @@ def test_only_one_process_draws_a_budget(path: Path) -> None:
         except BudgetUsed:
             print("refused")
     """
-    racers = [start(code, path, pickle.dumps(budget).hex()) for _ in range(3)]
-    for racer in racers:
-        assert racer.stdout is not None
-        assert racer.stdout.readline() == "ready\n"
-    for racer in racers:
-        assert racer.stdin is not None
-        racer.stdin.write("go\n")
-        racer.stdin.flush()
-    assert sorted(finish(racer).strip() for racer in racers) == ["drawn", "refused", "refused"]
+    assert sorted(race([start(code, path, pickle.dumps(budget).hex()) for _ in range(3)])) == [
+        "drawn",
+        "refused",
+        "refused",
+    ]
     assert budget.state == "drawn"
     with pytest.raises(BudgetUsed):
         budget.cancel()
@@ -171,7 +178,7 @@ def test_only_one_process_draws_a_budget(path: Path) -> None:
 
 @pytest.mark.parametrize("last_step", ["pass", "budget.draw()", "budget.cancel()"])
 def test_what_returned_before_a_kill_happened(path: Path, last_step: str) -> None:
-    process = start(
+    killed(
         f"""
         budget = Ledger.open(path, limit=2).spend(1, "salary")
         {last_step}
@@ -179,8 +186,6 @@ def test_what_returned_before_a_kill_happened(path: Path, last_step: str) -> Non
         """,
         path,
     )
-    assert process.wait(20) == -signal.SIGKILL
-    process.communicate()
     state = {"pass": "open", "budget.draw()": "drawn", "budget.cancel()": "cancelled"}[last_step]
     ledger = Ledger.open(path)
     assert [entry.state for entry in ledger.entries()] == [state]
@@ -189,7 +194,7 @@ def test_what_returned_before_a_kill_happened(path: Path, last_step: str) -> Non
 
 @pytest.mark.parametrize(("moment", "spent"), [("before", 1), ("after", 2)])
 def test_a_kill_around_the_commit(path: Path, moment: str, spent: int) -> None:
-    process = start(
+    killed(
         """
         from scumble.owner import ledger_log
         ledger = Ledger.open(path, limit=5)
@@ -205,15 +210,13 @@ def test_a_kill_around_the_commit(path: Path, moment: str, spent: int) -> None:
         path,
         moment,
     )
-    assert process.wait(20) == -signal.SIGKILL
-    process.communicate()
     assert Ledger.open(path).spent() == spent
 
 
 def test_a_kill_while_the_file_is_being_written_is_undone(path: Path) -> None:
     Ledger.open(path, limit=5).spend(1, "first")
     before = path.read_bytes()
-    process = start(
+    killed(
         """
         connection = sqlite3.connect(path, isolation_level=None)
         connection.execute("PRAGMA cache_size = 1")
@@ -227,8 +230,6 @@ def test_a_kill_while_the_file_is_being_written_is_undone(path: Path) -> None:
         """,
         path,
     )
-    assert process.wait(20) == -signal.SIGKILL
-    process.communicate()
     # The premise: half a transaction is in the file, and a journal to undo it beside it.
     assert path.read_bytes()[: len(before)] != before or path.stat().st_size > len(before)
     assert path.with_name(path.name + "-journal").stat().st_size > 0
@@ -318,7 +319,7 @@ def test_a_fork_while_a_thread_spends_neither_hangs_nor_harms(path: Path) -> Non
         thread = threading.Thread(target=work)
         thread.start()
         codes = []
-        for _ in range(20):
+        for _ in range(8):
             child = os.fork()
             if child == 0:
                 ledger.spend(1, "fork")
@@ -326,11 +327,11 @@ def test_a_fork_while_a_thread_spends_neither_hangs_nor_harms(path: Path) -> Non
             codes.append(os.waitpid(child, 0)[1])
         done.set()
         thread.join()
-        print(codes == [0] * 20)
+        print(codes == [0] * 8)
     """
     assert finish(start(code, path)) == "True\n"
     labels = [entry.label for entry in Ledger.open(path).entries()]
-    assert labels.count("fork") == 20
+    assert labels.count("fork") == 8
 
 
 def test_what_may_not_be_written_can_be_read() -> None:

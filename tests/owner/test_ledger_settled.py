@@ -5,7 +5,6 @@ under way, and in any that had failed before that one, or the next failed one, b
 """
 
 import json
-import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -15,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from test_ledger_processes import finish, start
+from test_ledger_processes import finish, killed, start
 
 from scumble.cli import main
 from scumble.errors import BudgetUsed, Overdraft
@@ -33,12 +32,16 @@ def batch(ledger: Ledger, part: str, epsilon: object = 1) -> Budget:
     return ledger.spend(epsilon, "visits amount", partition=("visits amount", part))  # type: ignore[arg-type]
 
 
+def done(ledger: Ledger, part: str, epsilon: object = 1) -> None:
+    budget = batch(ledger, part, epsilon)
+    budget.draw()
+    budget.settle()
+
+
 def test_a_second_batch_costs_nothing_more() -> None:
     ledger = Ledger(limit=1)
     for part in ("a", "b", "c"):
-        budget = batch(ledger, part)
-        budget.draw()
-        budget.settle()
+        done(ledger, part)
     assert ledger.unsettled() == ()
     assert ledger.remaining() == 0
 
@@ -47,10 +50,7 @@ def test_rows_that_are_loaded_again_after_a_failure_cost_twice() -> None:
     ledger = Ledger(limit=2)
     batch(ledger, "fails").draw()
     assert ledger.spent() == 1
-    again = batch(ledger, "again")
-    assert ledger.spent() == 2
-    again.draw()
-    again.settle()
+    done(ledger, "again")
     assert ledger.spent() == 2
     with pytest.raises(Overdraft) as caught:
         batch(ledger, "third", "3/2")
@@ -63,17 +63,13 @@ def test_what_failed_before_it_drew_anything_costs_nothing() -> None:
     ledger = Ledger(limit=1)
     batch(ledger, "fails").cancel()
     batch(ledger, "killed")
-    budget = batch(ledger, "done")
-    budget.draw()
-    budget.settle()
+    done(ledger, "done")
     assert ledger.remaining() == 0
 
 
 def test_a_failure_does_not_touch_batches_that_were_settled_before() -> None:
     ledger = Ledger(limit=2)
-    budget = batch(ledger, "done", 2)
-    budget.draw()
-    budget.settle()
+    done(ledger, "done", 2)
     batch(ledger, "fails").draw()
     assert ledger.spent() == 2
     assert batch(ledger, "again").state == "open"
@@ -238,7 +234,7 @@ class Loads(RuleBasedStateMachine):
 
 
 TestLoads = Loads.TestCase
-TestLoads.settings = settings(max_examples=60, stateful_step_count=16, deadline=None)
+TestLoads.settings = settings(max_examples=25, stateful_step_count=16, deadline=None)
 
 
 def test_the_model_notices_a_ledger_that_takes_the_dearest_of_what_failed() -> None:
@@ -246,9 +242,7 @@ def test_the_model_notices_a_ledger_that_takes_the_dearest_of_what_failed() -> N
     ledger = Ledger(limit=2)
     loads = []
     for began in (0, 2):
-        budget = batch(ledger, str(began))
-        budget.draw()
-        budget.settle()
+        done(ledger, str(began))
         loads.append(Load(began, {}, {"visits amount": (Fraction(1), Fraction(0))}, failed=began + 1))
     assert ledger.spent() < worst(loads, 0)
 
@@ -298,9 +292,7 @@ KILLED = """
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("number", range(1, 7))
 def test_a_kill_at_any_write_leaves_no_less_than_was_released(path: Path, number: int, moment: str) -> None:
-    process = start(KILLED, path, number, moment)
-    assert process.wait(20) == -signal.SIGKILL
-    process.communicate()
+    killed(KILLED, path, number, moment)
     written = number if moment == "after" else number - 1
     drawn, settled = min(2, max(0, written - 2)), max(0, written - 4)
     ledger = Ledger.open(path)
@@ -330,9 +322,7 @@ def test_another_process_sees_what_was_settled(path: Path) -> None:
 
 def test_the_ledger_says_what_was_not_settled() -> None:
     ledger = Ledger(limit=5)
-    done = batch(ledger, "a")
-    done.draw()
-    done.settle()
+    done(ledger, "a")
     assert "settled" not in str(ledger)
     batch(ledger, "b", "1/2").draw()
     assert [entry.id for entry in ledger.unsettled()] == [5]

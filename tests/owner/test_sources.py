@@ -222,21 +222,19 @@ def test_quotes_that_are_never_closed(tmp_path: Path) -> None:
 
 
 def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="No such file"):
-        open_source(tmp_path / "no.csv")
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(FileError, match="directory"):
-        open_source(tmp_path / "folder.csv")
-    with pytest.raises(InvalidParameter, match="not a kind of file that can be loaded"):
-        open_source(tmp_path / "t.xlsx")
-    with pytest.raises(InvalidParameter, match="only a database"):
-        open_source(tmp_path / "t.csv", query="SELECT 1")
-    with pytest.raises(InvalidParameter, match="only a database"):
-        open_source(TABLE, table="t")
-    with pytest.raises(InvalidParameter, match="a list cannot be loaded"):
-        open_source([1, 2])
-    with pytest.raises(InvalidParameter, match="at least one row"):
-        open_source(TABLE, batch_rows=0)
+    refusals: list[tuple[type[ScumbleError], str, object, dict[str, Any]]] = [
+        (FileError, "No such file", tmp_path / "no.csv", {}),
+        (FileError, "directory", tmp_path / "folder.csv", {}),
+        (InvalidParameter, "not a kind of file that can be loaded", tmp_path / "t.xlsx", {}),
+        (InvalidParameter, "only a database", tmp_path / "t.csv", {"query": "SELECT 1"}),
+        (InvalidParameter, "only a database", TABLE, {"table": "t"}),
+        (InvalidParameter, "a list cannot be loaded", [1, 2], {}),
+        (InvalidParameter, "at least one row", TABLE, {"batch_rows": 0}),
+    ]
+    for error, text, source, more in refusals:
+        with pytest.raises(error, match=text):
+            open_source(source, **more)
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow", "feather"])
@@ -275,7 +273,7 @@ def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ImportError
         return real(name, package)
 
-    monkeypatch.setattr("scumble.owner.sources.source.import_module", without)
+    monkeypatch.setattr("scumble.owner.sources.import_module", without)
     with pytest.raises(ScumbleError, match="PostgreSQL needs psycopg") as refusal:
         open_source("postgresql://localhost/x", table="t")
     assert refusal.value.hint == "pip install 'scumble[postgres]'"

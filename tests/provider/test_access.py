@@ -196,10 +196,10 @@ def test_a_table_that_was_not_granted_looks_like_none_even_to_who_knows_its_ids(
     ]
     with clinic.open("ada") as ada:
         for real, made_up in cases:
-            one, other = (_asked(clinic, ada._at.session, request) for request in (real, made_up))
+            one, other = (_asked(clinic, ada._versions.session, request) for request in (real, made_up))
             assert one[0].replace(SECRET, "?") == other[0].replace("Absent", "?"), real.task
             assert one[1] == other[1], real.task
-        assert _asked(clinic, ada._at.session, Prepare(plans[0]))[0].startswith(Stale.__name__)
+        assert _asked(clinic, ada._versions.session, Prepare(plans[0]))[0].startswith(Stale.__name__)
 
 
 # --- what an analyst may not do --------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_an_analyst_cannot_do_what_is_the_owners(clinic: Clinic) -> None:
         ]  # fmt: skip
         shapes = set()
         for request in owners:
-            told, shape = _asked(clinic, ada._at.session, request)
+            told, shape = _asked(clinic, ada._versions.session, request)
             assert told.startswith("Refused"), request.task
             shapes.add(str([sizes[2:] for sizes in shape]))  # type: ignore[attr-defined]
         assert len(shapes) == 1
@@ -229,7 +229,7 @@ def test_an_analyst_cannot_do_what_is_the_owners(clinic: Clinic) -> None:
 
 def _may_hold(clinic: Clinic, key: str) -> int:
     with clinic.open(key) as somebody:
-        path = f"/v1/default/clinic/sessions/{somebody._at.session._number}/writer"
+        path = f"/v1/default/clinic/sessions/{somebody._versions.session._number}/writer"
         held = clinic.proxy.forward(Request("PUT", path, {}, b"")).status
         clinic.proxy.forward(Request("DELETE", path, {}, b""))
         return held

@@ -28,14 +28,14 @@ def test_who_was_granted_to_read_cannot_write_though_the_front_lets_it(liar: Pro
             free, name = (Fraction(0), Fraction(0)), "0" * 32
             for target in ("t", "new"):
                 with pytest.raises(ScumbleError):
-                    ada._at.session.ask(BeginLoad(name, free, target, table.id, table.schema, (), 16, 1 << 20))
+                    ada._versions.session.ask(BeginLoad(name, free, target, table.id, table.schema, (), 16, 1 << 20))
             pending: list[Request[Any]] = [Reserve(16), Build(1, name)]
             for request in pending:
                 with pytest.raises(ScumbleError):
-                    ada._at.session.ask(request)
+                    ada._versions.session.ask(request)
             for owners in (DropTable("t"), Create()):
                 with pytest.raises(Refused):
-                    ada._at.session.ask(owners)
+                    ada._versions.session.ask(owners)
         assert _right(owner, [0])
         assert owner.version == 3
 
@@ -103,7 +103,7 @@ def test_a_session_that_stays_behind_is_told_to_look_again(liar: Provider) -> No
             loaded(owner, 1)
             liar.fleet.share()
             with pytest.raises(Stale):
-                ada._at.session.ask(ForgetPlans())
+                ada._versions.session.ask(ForgetPlans())
             assert _right(ada, [0, 1])  # though the front has never said that there is something new
 
 

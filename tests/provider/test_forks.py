@@ -49,7 +49,7 @@ def test_of_two_commits_on_top_of_one_version_the_second_is_refused(liar: Provid
             other.service.storage = ada.service.storage = fork  # type: ignore[attr-defined]
             grant = _reading("bob", liar.identity("bob"))
             with pytest.raises(Stale):
-                other._at.session.ask(AddGrant(grant, rehearsed=False))
+                other._versions.session.ask(AddGrant(grant, rehearsed=False))
             assert fork.head() == granted
             with pytest.raises((Tampered, Refused)):
                 ada.sql(QUERIES[0])

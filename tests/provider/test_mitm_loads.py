@@ -252,7 +252,7 @@ def test_a_greeting_sent_again_makes_a_session_that_nobody_can_use(loads: Loads)
             return answers[1]
         return forward(request)
 
-    loads.client._at.session.broken = True  # so that it connects anew
+    loads.client._versions.session.broken = True  # so that it connects anew
     loads.proxy.meddle = twice
     assert is_right(loads.client.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], loads.there))
     asked = loads.proxy.sent("request")[0]
@@ -271,7 +271,7 @@ def test_the_number_of_another_session_of_the_same_greeting_is_of_no_use(loads: 
         answers = [forward(request) for _ in range(3)]
         return replace(answers[1], headers=answers[which].headers)
 
-    loads.client._at.session.broken = True
+    loads.client._versions.session.broken = True
     loads.proxy.meddle = crossed
     with pytest.raises(Tampered):
         loads.client.sql(QUERIES[0])
@@ -314,7 +314,7 @@ def test_a_greeting_for_one_enclave_does_not_open_in_another(loads: Loads) -> No
         attested = loads.proxy.forward(Request("POST", "/v1/attest", {}, bytes(32)))
         enclaves.add(attested.headers["scumble-enclave"])
         if len(enclaves) == 1:  # the next one goes to the one with fewer sessions
-            loads.client._at.session.broken = True
+            loads.client._versions.session.broken = True
             assert is_right(loads.client.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], loads.there))
     greeting = loads.proxy.sent("greet")[-1]
     for enclave in enclaves | {"00" * 8}:

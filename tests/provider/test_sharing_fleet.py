@@ -191,7 +191,7 @@ def test_nothing_that_passes_through_the_front_has_a_key_in_it(
     carried = b"\n".join(passed)
     assert len(passed) > 40
     data_key = key.data_key()
-    for secret in (data_key, key.root, ada._at.key.root):
+    for secret in (data_key, key.root, ada._versions.key.root):
         assert secret not in carried
         assert secret.hex().encode() not in carried
     for text in (b"scumble shared", b'"task"', b"name 3"):

@@ -24,12 +24,9 @@ from scumble.wire.plan import And, Compare, Constant, In, Or, Predicate
 Rows = list[tuple[Any, ...]]
 _CONNECTION = duckdb.connect()
 
-INTEGER = parse_type("integer")
 BIGINT = parse_type("bigint")
 DOUBLE = parse_type("double")
 BOOLEAN = parse_type("boolean")
-DATE = parse_type("date")
-TIMESTAMP = parse_type("timestamp")
 
 
 def decimal(digits: int, scale: int) -> ColumnType:
@@ -38,10 +35,6 @@ def decimal(digits: int, scale: int) -> ColumnType:
 
 def text(max_bytes: int) -> ColumnType:
     return parse_type(f"text({max_bytes})")
-
-
-def category(*names: str) -> ColumnType:
-    return parse_type(f"category({json.dumps(names)})")
 
 
 @dataclass(eq=False)
@@ -90,10 +83,6 @@ def renamed(loaded: Loaded, name: str) -> Loaded:
 
 def catalog_of(*loaded: Loaded) -> Catalog:
     return Catalog("db", 1, "", tuple(each.table for each in loaded))
-
-
-def column(name: str, type_: ColumnType, nullable: bool = True) -> Column:
-    return Column(name, type_, nullable)
 
 
 def matches(  # noqa: PLR0911 - one for each node
@@ -214,20 +203,19 @@ def small_table(rows: int = 200, *, batches: int = 1, indexes: dict[str, str] | 
         )
         for n in range(rows)
     ]
-    schema = Schema(
-        (
-            column("id", BIGINT, False),
-            column("n", INTEGER),
-            column("price", decimal(9, 2)),
-            column("f", DOUBLE),
-            column("ok", BOOLEAN),
-            column("day", DATE),
-            column("moment", TIMESTAMP),
-            column("wood", category(*kinds)),
-            column("name", text(16)),
-            column("m", INTEGER),
-        )
-    )
+    types = {
+        "id": "bigint",
+        "n": "integer",
+        "price": "decimal(9,2)",
+        "f": "double",
+        "ok": "boolean",
+        "day": "date",
+        "moment": "timestamp",
+        "wood": f"category({json.dumps(kinds)})",
+        "name": "text(16)",
+        "m": "integer",
+    }
+    schema = Schema(tuple(Column(name, parse_type(type_), name != "id") for name, type_ in types.items()))
     if indexes is None:
         indexes = {
             "id": "int:0:1023",

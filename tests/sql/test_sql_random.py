@@ -168,52 +168,24 @@ def same(left: list[tuple[Any, ...]], right: list[tuple[Any, ...]]) -> bool:
 
 
 PARAMETERS: list[Any] = [0, 3, 50, -1, Decimal("2.5"), Decimal("0.005"), 2.5, 1e2, None, 10**12, "7", True]
-TIMES: list[Any] = [
-    date(2020, 1, 5),
-    datetime(2020, 1, 5),
-    datetime(2020, 1, 5, 7),
-    "2020-01-07",
-    None,
-    "2020-01-09 03:00:00",
-]
+TIMES: list[Any] = [date(2020, 1, 5), datetime(2020, 1, 5), datetime(2020, 1, 5, 7), "2020-01-07", None]
+OF_NUMBERS = [
+    "n BETWEEN ? AND ?", "n NOT BETWEEN ? AND ?", "NOT (n > ? AND price < ?)", "n IN (?, ?)", "n NOT IN (?, ?)",
+    "price >= ? OR id = ?", "n > ? + 1 AND m <> ?", "n IS DISTINCT FROM ? AND f > ?", "n >= ? AND n < ?",
+]  # fmt: skip
+OF_TIMES = [
+    "day BETWEEN ? AND ?", "moment > ? AND day <> ?", "day NOT IN (?, ?)", "moment IN (?, ?)", "day >= ? OR moment < ?",
+]  # fmt: skip
 
 
+@pytest.mark.parametrize(("shapes", "values"), [(OF_NUMBERS, PARAMETERS), (OF_TIMES, [*TIMES, "2020-01-09 03:00:00"])])
 @MANY
-@given(
-    shape=st.sampled_from(
-        [
-            "n BETWEEN ? AND ?",
-            "n NOT BETWEEN ? AND ?",
-            "NOT (n > ? AND price < ?)",
-            "n IN (?, ?)",
-            "n NOT IN (?, ?)",
-            "price >= ? OR id = ?",
-            "n > ? + 1 AND m <> ?",
-            "n IS DISTINCT FROM ? AND f > ?",
-            "n >= ? AND n < ?",
-        ]
-    ),
-    values=st.lists(st.sampled_from(PARAMETERS), min_size=2, max_size=2),
-)
-def test_parameters(connection: duckdb.DuckDBPyConnection, shape: str, values: list[Any]) -> None:
-    check_parameters(connection, shape, values)
-
-
-@MANY
-@given(
-    shape=st.sampled_from(
-        [
-            "day BETWEEN ? AND ?",
-            "moment > ? AND day <> ?",
-            "day NOT IN (?, ?)",
-            "moment IN (?, ?)",
-            "day >= ? OR moment < ?",
-        ]
-    ),
-    values=st.lists(st.sampled_from(TIMES), min_size=2, max_size=2),
-)
-def test_parameters_of_time(connection: duckdb.DuckDBPyConnection, shape: str, values: list[Any]) -> None:
-    check_parameters(connection, shape, values)
+@given(data=st.data())
+def test_parameters(
+    connection: duckdb.DuckDBPyConnection, shapes: list[str], values: list[Any], data: st.DataObject
+) -> None:
+    shape, one = st.sampled_from(shapes), st.sampled_from(values)
+    check_parameters(connection, data.draw(shape), [data.draw(one), data.draw(one)])
 
 
 def check_parameters(connection: duckdb.DuckDBPyConnection, shape: str, values: list[Any]) -> None:

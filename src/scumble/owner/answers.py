@@ -71,7 +71,6 @@ class Result:
         return rows
 
     def fetchone(self) -> Row | None:
-        """The next row, or None."""
         return next(iter(self.fetchmany(1)), None)
 
     @cached_property
@@ -82,7 +81,6 @@ class Result:
 
     @property
     def columns(self) -> list[str]:
-        """The names of the columns."""
         return list(self._table.column_names)
 
     def __iter__(self) -> Iterator[Row]:

@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from scumble.errors import Busy, InvalidParameter, Stale, Unavailable
@@ -72,7 +71,9 @@ class Database:
     ) -> None:
         """Open a database at a service; an analyst may name the public key of the `owner` it expects."""
         self._turn = threading.RLock()
-        self._at = Versions(service, key, key_path, changed=self._changed, accept_restored=accept_restored, owner=owner)
+        self._versions = Versions(
+            service, key, key_path, changed=self._changed, accept_restored=accept_restored, owner=owner
+        )
 
     @classmethod
     def begin(cls, service: Service, key: OwnerKey, key_path: Path) -> Self:
@@ -89,12 +90,12 @@ class Database:
         more. SQL that cannot be answered exactly raises a `QueryError` that underlines the part in question.
         """
         with self._turn:
-            return self._at.retrying(lambda: self._runner.run(self._statement(query), params))
+            return self._versions.retrying(lambda: self._runner.run(self._statement(query), params))
 
     def prepare(self, query: str) -> "Prepared":
         """Parse and plan a query once, to run it many times with other parameters."""
         with self._turn:
-            self._at.retrying(lambda: self._statement(query))
+            self._versions.retrying(lambda: self._statement(query))
         return Prepared(self, query)
 
     def explain(self, query: str, params: "Parameters" = ()) -> "Explanation":
@@ -102,14 +103,14 @@ class Database:
         from scumble.sql.explain import explain
 
         with self._turn:
-            return self._at.retrying(lambda: explain(self._statement(query).bind(params)))
+            return self._versions.retrying(lambda: explain(self._statement(query).bind(params)))
 
     def _statement(self, query: str) -> "Statement":
         known = self._statements.get(query)
         if known is None:
             from scumble.sql import prepare
 
-            known = prepare(query, self._at.catalog, self._local.evaluate)
+            known = prepare(query, self._versions.catalog, self._local.evaluate)
             if len(self._statements) >= KEPT_STATEMENTS:
                 self._statements.popitem(last=False)
             self._statements[query] = known
@@ -143,10 +144,10 @@ class Database:
         chosen, batch = options or LoadOptions(**more), secrets.token_hex(16)
 
         def once() -> "LoadReport":
-            with self._turn, self._at.writing() as held:
+            with self._turn, self._versions.writing() as held:
                 report, opened = load(
-                    self._at.session,
-                    self._at.catalog,
+                    self._versions.session,
+                    self._versions.catalog,
                     self.ledger,
                     table,
                     source,
@@ -157,7 +158,7 @@ class Database:
                     lambda: self._check_loaded(batch, held),
                 )
                 if opened is not None:
-                    self._at.take(opened)
+                    self._versions.take(opened)
             return report
 
         for _ in range(LOAD_TRIES - 1 if can_reopen(source) else 0):
@@ -175,11 +176,11 @@ class Database:
         held.close()
         for pause in PAUSES_SECONDS:
             try:
-                self._at.open_session()
+                self._versions.open_session()
                 if self._has(batch):
                     return
-                with self._at.service.writer(UNFINISHED_SECONDS):
-                    self._at.open_newest()
+                with self._versions.service.writer(UNFINISHED_SECONDS):
+                    self._versions.open_newest()
             except (Unavailable, Busy):
                 time.sleep(pause)
                 continue
@@ -192,43 +193,43 @@ class Database:
         )
 
     def _has(self, batch: str) -> bool:
-        return any(run.batch == batch for table in self._at.catalog.tables for run in table.runs)
+        return any(run.batch == batch for table in self._versions.catalog.tables for run in table.runs)
 
     def drop(self, table: str) -> None:
         """Drop a table and delete its pages. What its indexes have cost stays spent. Only the owner can."""
-        self._at.needs_owner()
-        with self._turn, self._at.writing():
-            self._at.take(self._at.session.ask(DropTable(table)))
-            self._at.service.drop_unreferenced()
+        self._versions.key.as_owner()
+        with self._turn, self._versions.writing():
+            self._versions.take(self._versions.session.ask(DropTable(table)))
+            self._versions.service.drop_unreferenced()
 
     @property
     def tables(self) -> tuple[Table, ...]:
         """The public facts of every table, in the order of their names: columns, capacity, indexes."""
         with self._turn:
-            self._at.refresh()
-            return tuple(sorted(self._at.catalog.tables, key=lambda table: table.name))
+            self._versions.refresh()
+            return tuple(sorted(self._versions.catalog.tables, key=lambda table: table.name))
 
     def table(self, name: str) -> Table:
         """The public facts of one table: columns, capacity, indexes. NotFound if there is none of that name."""
         with self._turn:
-            self._at.refresh()
-            return self._at.catalog.table(name)
+            self._versions.refresh()
+            return self._versions.catalog.table(name)
 
     @property
     def version(self) -> int:
         """How many times the database has been changed, its creation included."""
-        return self._at.catalog.version
+        return self._versions.catalog.version
 
     @cached_property
     def ledger(self) -> Ledger:
         """The privacy budget: what was spent on what, and what remains. For an analyst, of the grant's allotment."""
-        self._paid_from = self._at.grant_id
-        return self._at.key.ledger(self._at.key_path, self._at.grant)
+        self._paid_from = self._versions.grant_id
+        return self._versions.key.ledger(self._versions.key_path, self._versions.grant)
 
     @property
     def service(self) -> Service:
         """The provider, in this process or over the network."""
-        return self._at.service
+        return self._versions.service
 
     # --- grants ------------------------------------------------------------------------------------
 
@@ -247,7 +248,7 @@ class Database:
         epsilon: the whole allotment of `epsilon` and `delta` is spent from the ledger now, whether it will be used or
         not. A grant is in force at once in this enclave, until it is revoked or its table is dropped.
         """
-        self._at.needs_owner()
+        self._versions.key.as_owner()
         reading: frozenset[Right] = frozenset(["read"])
         rights = tables if isinstance(tables, Mapping) else dict.fromkeys(tables, reading)
         wanted = Grant(
@@ -262,53 +263,53 @@ class Database:
             raise InvalidParameter(
                 "a right to load needs an allotment of epsilon, and nothing else does", hint="--load --epsilon 0.5"
             )
-        with self._turn, self._at.writing():
-            self._at.session.ask(AddGrant(wanted, rehearsed=True))
+        with self._turn, self._versions.writing():
+            self._versions.session.ask(AddGrant(wanted, rehearsed=True))
             if wanted.epsilon:
                 self.ledger.spend(wanted.epsilon, f"granted to {name}", delta=wanted.delta).draw()
-            opened = self._at.session.ask(AddGrant(wanted, rehearsed=False))
+            opened = self._versions.session.ask(AddGrant(wanted, rehearsed=False))
             assert opened is not None  # noqa: S101  only a rehearsal answers nothing
-            self._at.take(opened)
+            self._versions.take(opened)
         return wanted
 
     def revoke(self, name: str) -> None:
         """Revoke an analyst's grant: at once in this enclave, in others when the database is next opened there."""
-        self._at.needs_owner()
-        with self._turn, self._at.writing():
-            self._at.take(self._at.session.ask(RevokeGrant(name)))
+        self._versions.key.as_owner()
+        with self._turn, self._versions.writing():
+            self._versions.take(self._versions.session.ask(RevokeGrant(name)))
 
     def grants(self) -> tuple[Grant, ...]:
         """Every grant, and how much of its allotment is used. Only the owner can see them."""
-        self._at.needs_owner()
+        self._versions.key.as_owner()
         with self._turn:
-            self._at.refresh()
-            return self._at.session.ask(ListGrants()).grants
+            self._versions.refresh()
+            return self._versions.session.ask(ListGrants()).grants
 
     @property
     def granted(self) -> Grant | None:
         """The grant that this key has; None for the owner, who may do everything."""
-        return self._at.grant
+        return self._versions.grant
 
     @property
     def owner(self) -> str:
         """The owner's public key as text, by which analysts can tell whose database this is."""
-        return public_text(bytes.fromhex(self._at.owner))
+        return public_text(bytes.fromhex(self._versions.owner))
 
     # --- keys and checks ---------------------------------------------------------------------------
 
     def check(self, progress: "Progress" = _silent) -> int:
         """Open every page of every table and verify the chain of versions; how many pages, or `Tampered`."""
         with self._turn:
-            self._at.open_newest()
-            if self._at.grant is None:
-                self._at.session.ask(CheckChain())
-            runs = [(table, run) for table in self._at.catalog.tables for run in table.runs]
+            self._versions.open_newest()
+            if self._versions.grant is None:
+                self._versions.session.ask(CheckChain())
+            runs = [(table, run) for table in self._versions.catalog.tables for run in table.runs]
             total, done = sum(run.pages * len(table.schema) for table, run in runs), 0
             for table, run in runs:
                 for column in range(len(table.schema)):
                     for first in range(0, run.pages, CHECKED_PAGES):
                         count = min(CHECKED_PAGES, run.pages - first)
-                        self._at.session.ask(CheckPages(run.id, column, first, count))
+                        self._versions.session.ask(CheckPages(run.id, column, first, count))
                         done += count
                         progress("checking", done, total)
             return total
@@ -319,38 +320,38 @@ class Database:
         A key file with a passphrase needs it again here. A crash on the way loses nothing: the file holds both keys
         until the new one is in force. Only the owner can.
         """
-        self._at.needs_owner()
+        self._versions.key.as_owner()
         protection = self._protection(passphrase)
-        with self._turn, self._at.writing():
-            held = OwnerKey.open(self._at.key_path, protection)  # a wrong passphrase: before anything changes
-            old = self._at.owner_key
+        with self._turn, self._versions.writing():
+            held = OwnerKey.open(self._versions.key_path, protection)  # a wrong passphrase: before anything changes
+            old = self._versions.key.as_owner()
             if old.root not in (held.root, held.next_root):
                 raise Stale("the key was changed meanwhile", hint="open the database again")
             new = OwnerKey(old.database, secrets.token_bytes(len(old.root)))
-            self._at.put_key(OwnerKey(old.database, old.root, new.root), protection)
+            self._versions.put_key(OwnerKey(old.database, old.root, new.root), protection)
             owner = new.signing_key().public_key().public_bytes_raw()
-            opened = self._at.session.ask(
+            opened = self._versions.session.ask(
                 Reseal(
                     data_key=new.data_key(),
                     owner=owner,
                     succession=succession(old.database, old.signing_key(), owner),
                 )
             )
-            self._at.key = OwnerKey(old.database, new.root, old.root)  # the anchor is still under the old root
-            self._at.take(opened)
-            self._at.put_key(new, protection)
-            self._at.service.drop_unreferenced()
+            self._versions.key = OwnerKey(old.database, new.root, old.root)  # the anchor is still under the old root
+            self._versions.take(opened)
+            self._versions.put_key(new, protection)
+            self._versions.service.drop_unreferenced()
 
     def finish_rekey(self, passphrase: Passphrase = None) -> None:
         """Finish a rekey that was cut short: remove the key that is not in force from the key file."""
         protection = self._protection(passphrase)
-        with self._turn, self._at.writing():
-            key = self._at.owner_key
-            self._at.put_key(OwnerKey(key.database, key.root), protection)
+        with self._turn, self._versions.writing():
+            key = self._versions.key.as_owner()
+            self._versions.put_key(OwnerKey(key.database, key.root), protection)
 
     def _protection(self, passphrase: Passphrase) -> str | None:
         """The passphrase to write the key file with: none if it has none now."""
-        return key_file.given_passphrase(passphrase) if key_file.is_protected(self._at.key_path) else None
+        return key_file.given_passphrase(passphrase) if key_file.is_protected(self._versions.key_path) else None
 
     def close(self) -> None:
         """End the session and close every file. A `with` block does it at its end."""
@@ -358,27 +359,24 @@ class Database:
             self._local.close()
         if "ledger" in self.__dict__:
             self.ledger.close()
-        self._at.close()
+        self._versions.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
-        names = ", ".join(table.name for table in self._at.catalog.tables)
+        names = ", ".join(table.name for table in self._versions.catalog.tables)
         return f"<Database version {self.version}: {names or 'empty'}>"
 
     # --- made when needed -------------------------------------------------------------------------
 
     def _changed(self) -> None:
-        """Forget what was computed for the version before."""
         self._statements: OrderedDict[str, Statement] = OrderedDict()
         self.__dict__.pop("_runner", None)
-        if "ledger" in self.__dict__ and self._paid_from != self._at.grant_id:
+        if "ledger" in self.__dict__ and self._paid_from != self._versions.grant_id:
             self.ledger.close()
             del self.__dict__["ledger"]
 
@@ -392,7 +390,7 @@ class Database:
     def _runner(self) -> "Runner":
         from scumble.owner.queries import Runner
 
-        return Runner(self._at.session, self._local)
+        return Runner(self._versions.session, self._local)
 
 
 class Prepared:
@@ -402,7 +400,6 @@ class Prepared:
         self._database, self.query = database, query
 
     def execute(self, params: "Parameters" = ()) -> "Result":
-        """Run the query with these parameters."""
         return self._database.sql(self.query, params)
 
     def __repr__(self) -> str:

@@ -91,7 +91,6 @@ class Key(ABC):
         return Ledger.open(path, grant.epsilon, delta_limit=grant.delta)
 
     def _derived(self, salt: str, purpose: bytes) -> bytes:
-        """A key of 32 bytes for one purpose."""
         return HKDF(SHA256(), _ROOT_BYTES, salt=salt.encode("ascii"), info=purpose).derive(self.root)
 
 
@@ -135,28 +134,22 @@ class OwnerKey(Key):
         key_file.replace_file(path, self.to_bytes(passphrase))
 
     def to_bytes(self, passphrase: str | None) -> bytes:
-        """The content of a key file."""
         roots = {"root": self.root.hex(), "next_root": None if self.next_root is None else self.next_root.hex()}
         return key_file.protect({"database": self.database}, roots, passphrase)
 
     def as_owner(self) -> "OwnerKey":
-        """Return this key: it is the owner's."""
         return self
 
     def signing_key(self) -> Ed25519PrivateKey:
-        """The key that makes its holder the owner."""
         return Ed25519PrivateKey.from_private_bytes(self._derived(self.database, b"scumble owner signature v1"))
 
     def data_key(self) -> bytes:
-        """The key of all pages and manifests, which a greeting brings to the enclave."""
         return self._derived(self.database, b"scumble data key v1")
 
     def anchor_key(self) -> bytes:
-        """The key of the anchor's MAC."""
         return self._derived(self.database, b"scumble anchor v1")
 
     def anchor_path(self, key_path: Path) -> Path:
-        """Beside the key file: clinic.anchor for clinic.key."""
         return key_file.anchor_path(key_path)
 
 
@@ -178,7 +171,6 @@ class AnalystKey(Key):
 
     @classmethod
     def open(cls, path: Path, database: str = "", passphrase: Passphrase = None) -> Self:
-        """Read an analyst's key file, to open a database with."""
         if key_file.kind_of(path) != "analyst":
             raise KeyRefused(
                 f"{path} is an owner's key file, not an analyst's", hint="make one with `scumble identity`"
@@ -197,23 +189,18 @@ class AnalystKey(Key):
         return public_text(self.signing_key().public_key().public_bytes_raw())
 
     def signing_key(self) -> Ed25519PrivateKey:
-        """The key that an owner grants rights to: the same for every database."""
         return Ed25519PrivateKey.from_private_bytes(self._derived("", b"scumble analyst's signature v1"))
 
     def data_key(self) -> bytes | None:
-        """None: only the owner has it."""
         return None
 
     def anchor_key(self) -> bytes:
-        """The key of the MACs of the anchor and of the owner that was met."""
         return self._derived(self.database, b"scumble analyst's anchor v1")
 
     def anchor_path(self, key_path: Path) -> Path:
-        """Beside the key file, one for each database."""
         return beside(key_path, f".{self.database}.anchor")
 
     def known_owner(self, key_path: Path) -> str | None:
-        """The public key in hexadecimal of the owner that was met at this database; None at first."""
         try:
             content = key_file.parse_canonical(key_file.read_small(self._owner_path(key_path))[0])
         except FileNotFoundError:
@@ -225,7 +212,6 @@ class AnalystKey(Key):
         raise Tampered
 
     def remember_owner(self, key_path: Path, owner: str) -> None:
-        """Expect this owner at this database from now on."""
         if self.known_owner(key_path) != owner:
             content = {"owner": owner, "mac": self._owner_mac(owner)}
             key_file.replace_file(self._owner_path(key_path), key_file.canonical(content))

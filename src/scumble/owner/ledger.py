@@ -16,7 +16,6 @@ from dataclasses import replace
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from scumble.errors import BudgetError, BudgetUsed, Corrupt, InvalidParameter, Overdraft
@@ -188,7 +187,6 @@ class Ledger:
         return total(with_losses(self._epsilons()))
 
     def remaining(self) -> Fraction:
-        """Return the epsilon that the limit leaves."""
         return self._limit - self.spent()
 
     def spent_delta(self) -> Fraction:
@@ -197,7 +195,6 @@ class Ledger:
         return total(with_losses(self._deltas()))
 
     def remaining_delta(self) -> Fraction:
-        """Return the delta that the limit leaves."""
         return self._delta_limit - self.spent_delta()
 
     @property
@@ -232,9 +229,7 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -16,14 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.errors import (
-    BadRows,
-    Exists,
-    InvalidParameter,
-    ScumbleError,
-    Tampered,
-    Unavailable,
-)
+from scumble.errors import BadRows, Exists, InvalidParameter, ScumbleError, Tampered, Unavailable
 from scumble.index.slack import release_bound
 from scumble.owner.encoding import dummy_rows, encode_rows
 from scumble.owner.indexes import IndexSpec, index_cost

@@ -53,7 +53,6 @@ class LocalSQL:
         return connection
 
     def run(self, sql: str, tables: Mapping[str, pa.Table], parameters: Mapping[str, Any]) -> pa.Table:
-        """Run a query over some tables."""
         with self._with(tables):
             return self._connection.sql(sql, params=dict(parameters) or None).to_arrow_table()
 
@@ -72,7 +71,6 @@ class LocalSQL:
         return value.as_py()
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
         if "_connection" in self.__dict__:
             self._connection.close()
 
@@ -121,7 +119,6 @@ class Runner:
         self._descriptions: dict[tuple[str, tuple[type, ...]], Description] = {}
 
     def run(self, statement: Statement, parameters: Parameters) -> Result:
-        """Answer a statement."""
         bound = statement.bind(parameters)
         query = bound.query
         describe = partial(self._described, query, statement, parameters)

@@ -4,21 +4,24 @@ A version that the service shows is accepted only if it follows from what was se
 key remembers. A lost session is opened again, and a changed key is read again.
 """
 
+import hmac
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from scumble.durable import clear_drafts
-from scumble.errors import BadQuery, Refused, Stale, Tampered, Unavailable
+from scumble.errors import BadQuery, FileError, InvalidParameter, NewerVersion, Refused, Stale, Tampered, Unavailable
 from scumble.index.file import decoded
 from scumble.owner import key_file
-from scumble.owner.anchor import Anchor
+from scumble.owner.key_file import canonical, parse_canonical, read_small, replace_file
 from scumble.owner.keys import Key, OwnerKey, open_key
 from scumble.wire.catalog import Catalog
 from scumble.wire.channel import SALT_BYTES, Channel, Greeting, opened_answer, seal_greeting
@@ -38,9 +41,67 @@ from scumble.wire.requests import (
 )
 from scumble.wire.storage import Enclave, Service
 
-__all__ = ["Session", "Versions", "begin"]
+__all__ = ["Anchor", "Session", "Versions", "begin"]
 
 T = TypeVar("T")
+
+_FORMAT = 1
+_HASH = re.compile("[0-9a-f]{64}")
+TRIES = 5  # of a statement whose table keeps changing
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """What the holder of a key remembers of a database: the newest version seen, and the SHA-256 of its manifest.
+
+    It lies in a file beside the key file. Nothing in it is secret; its MAC, under a key that never leaves this machine,
+    keeps anybody else from choosing what is remembered. An old anchor that is put back together with an old database
+    goes unnoticed.
+    """
+
+    version: int
+    manifest: str
+
+    def __post_init__(self) -> None:
+        if self.version < 0 or not _HASH.fullmatch(self.manifest):
+            raise InvalidParameter("an anchor is a version from 0 on and a SHA-256 in hexadecimal digits")
+
+    @classmethod
+    def load(cls, path: Path, key: bytes) -> Self | None:
+        """What was saved, None if there is no file, Tampered if it was not saved under `key`."""
+        try:
+            data, _ = read_small(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise FileError(
+                f"the anchor {path} cannot be read: {error.strerror}", hint="check the path and its permissions"
+            ) from error
+        content = parse_canonical(data)
+        if content is None:
+            raise Tampered
+        mac = content.pop("mac", None)
+        if not (isinstance(mac, str) and mac.isascii() and hmac.compare_digest(mac, _anchor_mac(content, key))):
+            raise Tampered
+        match content:
+            case {"format": int(number)} if number > _FORMAT:  # every format has its MAC like this one
+                raise NewerVersion(
+                    f"the anchor {path} was written by a later Scumble (this one reads format {_FORMAT})",
+                    hint="upgrade Scumble",
+                )
+            case {"format": int(number), "version": int(version), "manifest": str(manifest)} if number == _FORMAT:
+                return cls(version, manifest)
+            case _:
+                raise Tampered
+
+    def save(self, path: Path, key: bytes) -> None:
+        """Remember this version: durably, and whole or not at all."""
+        content: dict[str, Any] = {"format": _FORMAT, "version": self.version, "manifest": self.manifest}
+        replace_file(path, canonical(content | {"mac": _anchor_mac(content, key)}))
+
+
+def _anchor_mac(content: dict[str, Any], key: bytes) -> str:
+    return hmac.digest(key, canonical(content), "sha256").hex()
 
 
 class Session:
@@ -60,7 +121,6 @@ class Session:
         opened_answer(self._channel.open_answer(answer[SALT_BYTES:]))
 
     def ask(self, request: Request[T]) -> T:
-        """Make a request, and wait for its answer."""
         return unpack_answer(request, self._exchange(pack_request(request)))
 
     def prepare(self, plan: Plan) -> int:
@@ -72,11 +132,9 @@ class Session:
         return self._exchange(pack_execution(plan, scans, bounds))
 
     def send_rows(self, rows: NDArray[np.int64]) -> None:
-        """Send rows of a load."""
-        self._exchange(ROWS + rows.tobytes())
+        self._exchange(b"".join((ROWS, rows.data)))
 
     def close(self) -> None:
-        """End the session."""
         with suppress(Unavailable):  # then it has ended
             self._service.leave(self._number)
 
@@ -87,9 +145,6 @@ class Session:
             answer = self._channel.open_answer(self._service.request(self._number, sealed))
             self.broken = False
         return opened_answer(answer)
-
-
-TRIES = 5  # of a statement whose table keeps changing
 
 
 def begin(service: Service, key: OwnerKey, key_path: Path) -> None:
@@ -134,18 +189,8 @@ class Versions:
             raise
 
     def close(self) -> None:
-        """End the session and close the service."""
         self.session.close()
         self.service.close()
-
-    @property
-    def owner_key(self) -> OwnerKey:
-        """The key, if it is the owner's; else Refused."""
-        return self.key.as_owner()
-
-    def needs_owner(self) -> None:
-        """Raise Refused for an analyst."""
-        self.key.as_owner()
 
     @property
     def grant_id(self) -> str | None:
@@ -153,7 +198,6 @@ class Versions:
         return None if self.grant is None else self.grant.id
 
     def put_key(self, key: OwnerKey, protection: str | None) -> None:
-        """Replace the key file, and go on with the new key."""
         key.save(self.key_path, protection)
         self.key, self._key_print = key, key_file.fingerprint(self.key_path)
 

@@ -162,12 +162,10 @@ class Fixed:
     intervals: tuple[Interval, ...]
 
     def resolve(self, _: ParamValues | None) -> list[Interval]:
-        """The intervals."""
         return list(self.intervals)
 
     @property
     def count(self) -> int:
-        """How many intervals there are, whatever the parameters."""
         return len(self.intervals)
 
 
@@ -230,11 +228,9 @@ class Points:
 
     @property
     def count(self) -> int:
-        """How many intervals there are, whatever the parameters."""
         return len(self.values)
 
     def resolve(self, params: ParamValues | None) -> list[Interval]:
-        """The intervals, with the parameters in place; Replan if they are not certain to be exact."""
         intervals: list[Interval] = []
         values = [_given(constant, params) for constant in self.values]
         _check_types(self.type, values)

@@ -69,7 +69,6 @@ class Explanation:
     epsilon_charged: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """The same for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:

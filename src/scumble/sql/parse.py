@@ -139,7 +139,6 @@ class Parsed:
 
     @cached_property
     def token_at(self) -> dict[int, int]:
-        """The number of the token that begins at a character."""
         return {token.start: number for number, token in enumerate(self.tokens)}
 
     @cached_property
@@ -224,27 +223,24 @@ def parse(text: str) -> Parsed:
 
 
 def _tree(text: str, tokens: list[Token]) -> exp.Expr:
-    refusal = unsupported(
-        text,
-        "only queries are answered: SELECT, WITH, VALUES, UNION",
-        Span(tokens[0].start, tokens[0].end + 1),
-        hint="`scumble load` takes rows in, and `scumble explain` shows plans",
-    )
-    if tokens[0].token_type not in BEGINS_A_QUERY:
-        raise refusal
+    first = tokens[0]
     try:
-        trees = DIALECT.parser().parse(tokens, text)
+        trees = DIALECT.parser().parse(tokens, text) if first.token_type in BEGINS_A_QUERY else []
     except SqlglotError as error:
         details = getattr(error, "errors", [])
         raise bad(text, "this is not SQL: " + _reason(details), _error_span(text, details)) from error
-    if len(trees) != 1 or (tree := trees[0]) is None:
-        raise refusal
+    tree = trees[0] if len(trees) == 1 else None
     while isinstance(tree, exp.Subquery) and not tree.args.get("alias") and isinstance(tree.this, exp.Query):
         if any(value for key, value in tree.args.items() if key != "this"):
             break
         tree = tree.this
     if not isinstance(tree, exp.Select | exp.SetOperation | exp.Subquery | exp.Values):
-        raise refusal
+        raise unsupported(
+            text,
+            "only queries are answered: SELECT, WITH, VALUES, UNION",
+            Span(first.start, first.end + 1),
+            hint="`scumble load` takes rows in, and `scumble explain` shows plans",
+        )
     return tree
 
 

@@ -100,7 +100,6 @@ class Cover(NamedTuple):
     nulls: bool
 
     def is_everything(self, type_: ColumnType) -> bool:
-        """Whether any row may match."""
         return self.nulls and self.intervals == (type_.full_interval,)
 
 
@@ -293,7 +292,6 @@ class Paths:
         return TableAccess(self.plan, np.array(words, dtype=np.int64), tuple(scans), (attribute,), reason, self)
 
     def cost(self, scans: list[RunScan]) -> int:
-        """The bytes that scans read."""
         return sum(self.page_bytes(scan.run) * scan.page_count for scan in scans)
 
     def cheapest(self, predicate: Predicate, words: list[int]) -> tuple[Path, Cover, int] | None:

@@ -30,7 +30,6 @@ class Leaf:
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """The one column."""
         return (self.column,)
 
 

@@ -52,7 +52,6 @@ class RowQuery:
 
     @property
     def paths(self) -> tuple[Paths, ...]:
-        """The ways to the rows of each fetch."""
         return tuple([fetch.paths for fetch in self.fetches])
 
 
@@ -116,7 +115,6 @@ class _Pushed:
 
     @property
     def draft(self) -> Draft:
-        """All of it."""
         return all_of(self.parts)
 
 

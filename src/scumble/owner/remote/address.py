@@ -37,7 +37,6 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read an address."""
         try:
             parts = urlsplit(text)
             port = parts.port or DEFAULT_PORT

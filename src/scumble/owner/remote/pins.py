@@ -39,12 +39,10 @@ class Pins:
         self.path = path
 
     def get(self, address: Address) -> Pin | None:
-        """What was trusted at an address."""
         found = self._load().get(str(address))
         return None if found is None else Pin(**found)
 
     def put(self, address: Address, pin: Pin) -> None:
-        """Trust this at an address from now on."""
         pins = self._load()
         if pins.get(str(address)) != asdict(pin):
             replace_file(self.path, canonical(pins | {str(address): asdict(pin)}))

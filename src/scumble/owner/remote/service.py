@@ -86,7 +86,6 @@ class Transport:
             pause = min(2 * pause, 2.0)
 
     def close(self) -> None:
-        """Close every connection that is kept."""
         with self._turn:
             kept, self._kept = self._kept, []
         for _, connection in kept:
@@ -208,13 +207,11 @@ class RemoteService:
         return key
 
     def greet(self, sealed: bytes) -> tuple[int, bytes]:
-        """Open a session with the enclave that has proved itself last."""
         reply = self._ask("POST", "/sessions", self._enclave + sealed)
         self._session = _number(reply)
         return self._session, reply.body
 
     def request(self, session: int, sealed: bytes | memoryview) -> bytes:
-        """Send one sealed request; the sealed answer."""
         return self._ask("POST", f"/sessions/{session}", sealed).body
 
     def leave(self, session: int) -> None:
@@ -265,7 +262,6 @@ class RemoteService:
         return 0
 
     def close(self) -> None:
-        """Close the connections."""
         self._transport.close()
 
     def describe(self) -> str:

@@ -12,34 +12,71 @@ names and types of its columns: no error shows a value, a password or a line of 
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from typing import Any, Self
 
-from scumble.errors import FileError, InvalidParameter
-from scumble.owner.sources.csv_source import open_csv
-from scumble.owner.sources.duckdb_source import open_duckdb
-from scumble.owner.sources.files import open_ipc, open_parquet
-from scumble.owner.sources.frames import open_object
-from scumble.owner.sources.postgres import open_postgres
-from scumble.owner.sources.source import Reading, Source
+from scumble.errors import FileError, InvalidParameter, ScumbleError
 from scumble.types import Domain
 
-__all__ = ["BATCH_ROWS", "FILES", "Source", "open_column", "open_source"]
+__all__ = ["BATCH_ROWS", "FILES", "Reading", "Source", "needs", "open_column", "open_source", "sliced"]
 
 BATCH_ROWS = 1 << 16
-FILES: dict[str, Callable[[Path, Reading], Source]] = {
-    ".csv": open_csv,
-    ".tsv": open_csv,
-    ".parquet": open_parquet,
-    ".arrow": open_ipc,
-    ".feather": open_ipc,
+FILES = {
+    ".csv": "csv_source.open_csv",
+    ".tsv": "csv_source.open_csv",
+    ".parquet": "files.open_parquet",
+    ".arrow": "files.open_ipc",
+    ".feather": "files.open_ipc",
 }
-DATABASES: dict[str, Callable[[str, Reading], Source]] = {
-    "duckdb": open_duckdb,
-    "postgres": open_postgres,
-    "postgresql": open_postgres,
+DATABASES = {
+    "duckdb": "duckdb_source.open_duckdb",
+    "postgres": "postgres.open_postgres",
+    "postgresql": "postgres.open_postgres",
 }
 _ADDRESS = re.compile(rf"({'|'.join(DATABASES)})://.*", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read a source.
+
+    `query` is the SQL to send to a database. `types` are declared by the owner, `domains` belong to indexed columns:
+    both say how to read the cells of a CSV file. `column`, if given, is the only column to read from a file.
+    """
+
+    batch_rows: int
+    query: str = ""
+    types: Mapping[str, str] = field(default_factory=dict)
+    domains: Mapping[str, Domain] = field(default_factory=dict)
+    column: str | None = None
+
+
+@dataclass
+class Source:
+    """Rows to load, in batches of bounded size; `rows` is None if their number is not known in advance."""
+
+    schema: Any
+    rows: int | None
+    batches: Iterator[Any]
+    close: Callable[[], object] = lambda: None
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            yield from self.batches
+        finally:
+            self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Source<{len(self.schema)} columns>"
 
 
 def open_source(
@@ -61,7 +98,7 @@ def open_source(
     address = _address(source)
     if address is not None:
         reading = Reading(batch_rows, _select(query, table), types or {}, domains or {})
-        return DATABASES[address.partition("://")[0]](address, reading)
+        return _opener(DATABASES[address.partition("://")[0]])(address, reading)
     if query is not None or table is not None:
         raise InvalidParameter(
             "only a database can be queried", hint="leave the query out, or name a duckdb:// or postgresql:// address"
@@ -69,7 +106,7 @@ def open_source(
     reading = Reading(batch_rows, "", types or {}, domains or {})
     if isinstance(source, str | os.PathLike):
         return _open_file(Path(source), reading)
-    return open_object(source, reading)
+    return _opener("frames.open_object")(source, reading)
 
 
 def open_column(path: Path, column: str) -> Source:
@@ -87,8 +124,8 @@ def _address(source: object) -> str | None:
 
 
 def _open_file(path: Path, reading: Reading) -> Source:
-    opener = FILES.get(path.suffix.lower())
-    if opener is None:
+    kind = FILES.get(path.suffix.lower())
+    if kind is None:
         known = ", ".join([*FILES, ".duckdb"])
         raise InvalidParameter(
             f"{path} is not a kind of file that can be loaded",
@@ -100,8 +137,15 @@ def _open_file(path: Path, reading: Reading) -> Source:
     except OSError as error:
         reason = error.strerror
     else:
-        return opener(path, reading)
+        return _opener(kind)(path, reading)
     raise FileError(f"cannot read {path}: {reason}", hint="check the path and its permissions")
+
+
+def _opener(name: str) -> Callable[[Any, Reading], Source]:
+    """The function that a table above names, imported only now: its module imports this one."""
+    module, function = name.split(".")
+    opener: Callable[[Any, Reading], Source] = getattr(import_module(f"{__name__}.{module}"), function)
+    return opener
 
 
 def _select(query: str | None, table: str | None) -> str:
@@ -113,3 +157,19 @@ def _select(query: str | None, table: str | None) -> str:
         return query.strip().rstrip(";")
     quoted = ".".join('"' + part.replace('"', '""') + '"' for part in str(table).split("."))
     return f"SELECT * FROM {quoted}"  # noqa: S608  the owner's own name, quoted
+
+
+def sliced(batches: Iterator[Any], batch_rows: int) -> Iterator[Any]:
+    """Cut batches that are too long, and skip empty ones."""
+    for batch in batches:
+        for start in range(0, len(batch), batch_rows):
+            yield batch.slice(start, batch_rows)
+
+
+def needs(module: str, extra: str, what: str) -> Any:
+    """Import a module that only some installations have, or say how to install it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        pass
+    raise ScumbleError(f"{what} needs {module}, which is not installed", hint=f"pip install 'scumble[{extra}]'")

@@ -11,10 +11,12 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from traceback import clear_frames
+from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from scumble.errors import BadRows, FileError, InvalidParameter, NotFound, ScumbleError
-from scumble.owner.sources.source import Reading, Source, sliced
+from scumble.owner.sources import Reading, Source, sliced
 from scumble.types import Domain, parse_type, split_nullability
 
 __all__ = ["LentFile", "key_type", "open_csv"]
@@ -61,7 +63,8 @@ class LentFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: TracebackType | None) -> None:
+        clear_frames(trace)  # of an error on the way: pyarrow's reader is in their variables
         end = time.monotonic() + _PATIENCE_SECONDS
         while self.still_lent() and time.monotonic() < end:
             time.sleep(_PAUSE_SECONDS)
@@ -72,7 +75,6 @@ class LentFile:
         return self._remembered(_Lent(self))
 
     def block(self, size: int) -> "_Block":
-        """Read up to `size` bytes."""
         block = self._file.read(size)
         self._quotes += block.count(b'"')
         return self._remembered(_Block(block))
@@ -83,7 +85,6 @@ class LentFile:
 
     @property
     def closed(self) -> bool:
-        """Whether the file was closed."""
         return self._file.closed
 
     @property

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from scumble.errors import BadQuery, BadRows, FileError, ScumbleError
-from scumble.owner.sources.source import Reading, Source, sliced
+from scumble.owner.sources import Reading, Source, sliced
 
 __all__ = ["open_duckdb"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from scumble.errors import FileError, InvalidParameter
-from scumble.owner.sources.source import Reading, Source, sliced
+from scumble.owner.sources import Reading, Source, sliced
 
 __all__ = ["open_ipc", "open_parquet"]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from scumble.errors import BadRows, InvalidParameter
-from scumble.owner.sources.source import Reading, Source, sliced
+from scumble.owner.sources import Reading, Source, sliced
 
 __all__ = ["open_object"]
 

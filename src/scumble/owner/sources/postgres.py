@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from scumble.errors import BadQuery, BadRows, FileError, InvalidParameter, ScumbleError
-from scumble.owner.sources.source import Reading, Source, needs
+from scumble.owner.sources import Reading, Source, needs
 from scumble.types import parse_type, split_nullability
 
 __all__ = ["open_postgres"]

@@ -40,17 +40,14 @@ class Argument(NamedTuple):
 
     @property
     def is_column(self) -> bool:
-        """Whether it is a column alone."""
         return self.type is not None
 
     @property
     def is_number(self) -> bool:
-        """Whether it is a column of numbers, or arithmetic."""
         return self.expression is not None and (self.type is None or self.type.is_number)
 
     @property
     def is_float(self) -> bool:
-        """Whether it is a column of floats."""
         return self.type is not None and self.type.is_float
 
 
