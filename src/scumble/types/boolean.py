@@ -28,7 +28,6 @@ class BooleanType(ColumnType):
         return (int(value),) if isinstance(value, bool) else None
 
     def value_of(self, words: Words) -> bool:
-        """Return the truth value of a word."""
         return bool(words[0])
 
     def _bracket(self, value: object) -> Bracket | None:
@@ -42,7 +41,6 @@ class BooleanType(ColumnType):
         return None
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
-        """Return 0 or 1 for every row."""
         return np.array(array.fill_null(False).to_numpy(zero_copy_only=False), np.int64)
 
     def _cells(self, words: NDArray[Any]) -> NDArray[Any]:

@@ -106,7 +106,6 @@ class ColumnType(ABC):
 
     @cached_property
     def words(self) -> int:
-        """How many int64 words a value takes."""
         return 1
 
     @cached_property
@@ -249,7 +248,6 @@ class ColumnType(ABC):
 
     @property
     def arrow_type(self) -> Any:
-        """The Arrow type itself."""
         import pyarrow as pa
 
         return getattr(pa, self.arrow_name)()
@@ -341,12 +339,10 @@ class Schema:
         return len(self.columns)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The columns as JSON."""
         return [{"name": c.name, "type": c.type.to_json(), "nullable": c.nullable} for c in self.columns]
 
     @classmethod
     def from_json(cls, columns: list[dict[str, Any]]) -> Self:
-        """The inverse."""
         return cls(tuple(Column(c["name"], ColumnType.from_json(c["type"]), c["nullable"]) for c in columns))
 
 

@@ -84,7 +84,6 @@ class DateType(ColumnType):
         return clipped_span(domain, low[0], high[0], (FIRST_DAY, LAST_DAY), _day)
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
-        """Return the days."""
         return values_of(array, np.int32).astype(np.int64)
 
     def _cells(self, words: NDArray[Any]) -> NDArray[Any]:
@@ -142,11 +141,9 @@ class DateDomain(TimeGrid):
 
     @property
     def text(self) -> str:
-        """The canonical text."""
         return f"date:{self.low.isoformat()}:{self.high.isoformat()}"
 
     def key(self, rank: int) -> date:
-        """Return the day of a rank."""
         return self.low + timedelta(days=self._checked_rank(rank))
 
 

@@ -68,12 +68,10 @@ class DecimalType(ColumnType):
 
     @cached_property
     def width_bytes(self) -> int:
-        """As many bytes as all digits need."""
         return bytes_for(10**self.digits - 1)
 
     @cached_property
     def full_interval(self) -> Interval:
-        """Every number of so many digits."""
         most = 10**self.digits - 1
         return (-most,), (most,)
 
@@ -82,7 +80,6 @@ class DecimalType(ColumnType):
         return None if units is None else (units,)
 
     def value_of(self, words: Words) -> Decimal:
-        """Return the decimal with all its places."""
         return Decimal(words[0]).scaleb(-self.scale)
 
     def _bracket(self, value: object) -> Bracket | None:
@@ -121,14 +118,12 @@ class DecimalType(ColumnType):
 
     @property
     def arrow_type(self) -> Any:
-        """Arrow's decimal of 128 bits."""
         import pyarrow as pa
 
         return pa.decimal128(self.digits, self.scale)
 
     @classmethod
     def of_arrow(cls, field: Any) -> Self | None:
-        """Recognise a decimal field; one of too many digits is refused."""
         if family(field.type) != "decimal":
             return None
         digits, scale = field.type.precision, field.type.scale
@@ -138,7 +133,6 @@ class DecimalType(ColumnType):
         raise unstorable(field, f"declare it decimal({MAX_DIGITS},2), for example: {most}")
 
     def convert(self, column: Column, array: Any, source: str, first_row: int) -> Any:
-        """Return decimals; of floats those that they stand for."""
         import pyarrow as pa
 
         if source == "float":
@@ -169,7 +163,6 @@ class DecimalType(ColumnType):
         return words
 
     def decode(self, words: NDArray[Any], valid: NDArray[Any] | None) -> Any:
-        """Return decimals of 128 bits."""
         return self._array(words, bitmap(valid))
 
     def _array(self, units: NDArray[Any], validity: Any) -> Any:
@@ -218,11 +211,9 @@ class DecimalDomain(GridDomain):
 
     @property
     def text(self) -> str:
-        """The canonical text."""
         return f"decimal:{self.low}:{self.high}:{self.step}"
 
     def key(self, rank: int) -> Decimal:
-        """Return the smallest decimal of a rank."""
         grid = self._grid
         units = grid.low + self._checked_rank(rank) * grid.step * grid.width
         return plain_decimal(Decimal(f"{units}E-{self._places}"))

@@ -31,7 +31,6 @@ class Place(NamedTuple):
     query: bool = False
 
     def at(self, row: int) -> "Place":
-        """Return the same place in a given row."""
         return Place(self.subject, row, self.query)
 
     def refused(self, kind: type[Refused], trouble: str, hint: str) -> Refused:

@@ -88,7 +88,6 @@ class FloatType(ColumnType):
         return (float_word(number),) if fits else None
 
     def value_of(self, words: Words) -> float:
-        """Return the double of a word."""
         return float_of(words[0])
 
     def _bracket(self, value: object) -> Bracket | None:
@@ -123,7 +122,6 @@ class FloatType(ColumnType):
 
     @property
     def arrow_name(self) -> str:
-        """Arrow's float of 32 or 64 bits."""
         return "float32" if self.sql == "float" else "float64"
 
     @classmethod
@@ -138,7 +136,6 @@ class FloatType(ColumnType):
         return cast(column, array, [self.arrow_type], first_row, exact=source not in ("string", "decimal"))
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
-        """Return the mapped bits of every double."""
         numbers = values_of(array, array.type.to_pandas_dtype()).astype(np.float64) + 0.0  # -0.0 becomes 0.0
         bits = numbers.view(np.int64)
         words: NDArray[np.int64] = bits ^ ((bits >> 63) & np.int64(_LOW_BITS))
@@ -197,21 +194,17 @@ class FloatDomain(Domain):
 
     @property
     def size(self) -> int:
-        """The number of bins."""
         return self._bins.size
 
     @property
     def width(self) -> int:
-        """How many steps share one rank: 1 unless the domain is larger than `MAX_SIZE`."""
         return self._width
 
     @property
     def text(self) -> str:
-        """The canonical text."""
         return f"float:{self.low}:{self.high}:{self.step}"
 
     def key(self, rank: int) -> float:
-        """Return the smallest float of a rank."""
         bins = self._bins
         edge = bins.low + self._checked_rank(rank) * bins.stride
         nearest = float(edge)
@@ -219,11 +212,9 @@ class FloatDomain(Domain):
         return bins.least if rank == 0 else min(smallest, bins.most)
 
     def rank(self, key: object) -> int:
-        """Return the bin of one number."""
         return self._rank_of_number(self._number(key, KEY), KEY)
 
     def ranks(self, keys: object) -> NDArray[np.int64]:
-        """Return the bin of every number."""
         column = read_column(keys, KEYS)
         values = self._floats(column, KEYS)
         if values is None or not self._bins.is_exact:
@@ -237,13 +228,11 @@ class FloatDomain(Domain):
         return self._bins.ranks(values)
 
     def span(self, low: object, high: object) -> tuple[int, int]:
-        """Return the first and last bin of the query low <= key <= high."""
         return self._span_of_numbers(
             None if low is None else self._number(low, LOW), None if high is None else self._number(high, HIGH)
         )
 
     def spans(self, lows: object, highs: object) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first and last bin of many queries."""
         if lows is None and highs is None:
             return np.array([0]), np.array([self.size - 1])
         low = read_column(-math.inf if lows is None else lows, LOW)
@@ -342,11 +331,9 @@ class _Bins:
         return max(abs(low), abs(low + (self.size + 1) * stride), common) < _EXACT_PARTS
 
     def holds(self, number: Fraction) -> bool:
-        """Whether a number lies between the bounds."""
         return self.ends[0] <= number <= self.ends[1]
 
     def rank(self, number: Fraction) -> int:
-        """Return the bin of a number between the bounds."""
         return min(max(math.floor((number - self.low) / self.stride), 0), self.size - 1)
 
     def ranks(self, values: Doubles) -> NDArray[np.int64]:

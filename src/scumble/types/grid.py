@@ -125,7 +125,6 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """The number of ranks."""
         return -(-self.points // self.width)
 
     @property
@@ -222,20 +221,16 @@ class GridDomain(Domain):
 
     @property
     def size(self) -> int:
-        """The number of ranks, N."""
         return self._grid.size
 
     @property
     def width(self) -> int:
-        """How many neighbouring steps share one rank: 1 unless the domain is larger than `MAX_SIZE`."""
         return self._grid.width
 
     def rank(self, key: object) -> int:
-        """Return the rank of one key."""
         return self._rank_of_units(self._units(key, KEY), KEY)
 
     def ranks(self, keys: object) -> NDArray[np.int64]:
-        """Return the rank of every key."""
         column = read_column(keys, KEYS)
         ticks = self._ticks(column, KEYS)
         if ticks is None:
@@ -251,13 +246,11 @@ class GridDomain(Domain):
         raise (off_grid if stray.between else outside)(KEY.at(stray.row), self.label)
 
     def span(self, low: object, high: object) -> tuple[int, int]:
-        """Return the first and last rank of the query low <= key <= high."""
         return self._span_of_units(
             None if low is None else self._units(low, LOW), None if high is None else self._units(high, HIGH)
         )
 
     def spans(self, lows: object, highs: object) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first and last rank of many queries."""
         low = None if lows is None else read_column(lows, LOW)
         high = None if highs is None else read_column(highs, HIGH)
         if low is None and high is None:

@@ -69,7 +69,6 @@ class IntegerType(ColumnType):
 
     @cached_property
     def full_interval(self) -> Interval:
-        """Every integer of the type."""
         size = _SIZES[self.sql]
         return (size.least,), (size.most,)
 
@@ -78,7 +77,6 @@ class IntegerType(ColumnType):
         return None if number is None else (number,)
 
     def value_of(self, words: Words) -> int:
-        """Return the word, which is the integer."""
         return words[0]
 
     def _bracket(self, value: object) -> Bracket | None:
@@ -102,17 +100,14 @@ class IntegerType(ColumnType):
 
     @property
     def arrow_name(self) -> str:
-        """Arrow's integer of the same size and sign."""
         return _SIZES[self.sql].arrow
 
     @classmethod
     def of_arrow(cls, field: Any) -> Self | None:
-        """Recognise an integer field."""
         sql = next((sql for sql, size in _SIZES.items() if size.arrow == str(field.type)), None)
         return None if sql is None else cls(sql)
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
-        """Return the integers, widened."""
         words = values_of(array, array.type.to_pandas_dtype()).astype(np.int64)
         if self.sql == "ubigint":
             check_rows(column, words < 0, valid, first_row, "the value is 2^63 or more")
@@ -173,21 +168,17 @@ class IntegerDomain(GridDomain):
 
     @classmethod
     def of_parts(cls, low: str, high: str, step: str = "1") -> "IntegerDomain":
-        """Build the domain from the numbers in its text."""
         return cls(int(low), int(high), int(step))
 
     @property
     def cell_type(self) -> str:
-        """The integers of 64 bits that hold every key."""
         return "bigint" if self.high < 2**63 else "ubigint"
 
     @property
     def text(self) -> str:
-        """The canonical text."""
         return f"int:{self.low}:{self.high}" + ("" if self.step == 1 else f":{self.step}")
 
     def key(self, rank: int) -> int:
-        """Return the smallest integer of a rank."""
         return self.low + self._checked_rank(rank) * self.step * self.width
 
     def span(self, low: object, high: object) -> tuple[int, int]:
@@ -206,7 +197,6 @@ class IntegerDomain(GridDomain):
         return self._span_of_units(first, last)
 
     def rank(self, key: object) -> int:
-        """Return the rank of one integer."""
         if self._plain and type(key) is int and self.low <= key <= self.high:
             return key - self.low
         return super().rank(key)

@@ -62,7 +62,6 @@ class Floats:
         return len(self.values)
 
     def keys(self) -> list[object]:
-        """Return the floats one by one."""
         return list(self.values.tolist())
 
 
@@ -78,7 +77,6 @@ class Texts:
         return len(self.values) if self.codes is None else len(self.codes)
 
     def keys(self) -> list[object]:
-        """Return the strings one by one."""
         return list(self.values) if self.codes is None else [self.values[code] for code in self.codes]
 
 
@@ -93,7 +91,6 @@ class Objects:
         return len(self.values)
 
     def keys(self) -> list[object]:
-        """Return the keys one by one."""
         return self.values
 
 

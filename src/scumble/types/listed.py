@@ -39,17 +39,14 @@ class ListDomain(Domain):
 
     @property
     def is_list(self) -> bool:
-        """Whether the domain carries an explicit public list: always."""
         return True
 
     def span(self, low: object, high: object) -> tuple[int, int]:
-        """Return the first and last rank of the query low <= key <= high."""
         first_key = None if low is None else self._plain(low, LOW)
         last_key = None if high is None else self._plain(high, HIGH)
         return self._span_of_plain(first_key, last_key)
 
     def spans(self, lows: object, highs: object) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first and last rank of many queries."""
         low = None if lows is None else read_column(lows, LOW)
         high = None if highs is None else read_column(highs, HIGH)
         if low is None and high is None:
@@ -181,31 +178,25 @@ class ExplicitKeys(ListDomain):
 
     @property
     def cell_type(self) -> str:
-        """Text, or the integers of 64 bits that hold every key."""
         if self._sorted is None:
             return "text"
         return "bigint" if int(self.keys[-1]) < 2**63 else "ubigint"
 
     @property
     def size(self) -> int:
-        """The number of keys in the list."""
         return len(self.keys)
 
     @property
     def text(self) -> str:
-        """The canonical text."""
         return f"keys:{list_text(self.keys)}"
 
     def key(self, rank: int) -> Listed:
-        """Return the key of a rank."""
         return self.keys[self._checked_rank(rank)]
 
     def rank(self, key: object) -> int:
-        """Return the place of one key in the list."""
         return self._rank_of_plain(self._plain(key, KEY), KEY)
 
     def ranks(self, keys: object) -> NDArray[np.int64]:
-        """Return the place of every key in the list."""
         column = read_column(keys, KEYS)
         if self._sorted is None:
             return text_ranks(column, self._rank_of_plain, self._plain)
@@ -230,7 +221,6 @@ class ExplicitKeys(ListDomain):
         return places.astype(np.int64, copy=False)
 
     def spans(self, lows: object, highs: object) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first and last rank of many queries."""
         both = (read_column(column, place) for column, place in ((lows, LOW), (highs, HIGH)) if column is not None)
         columns = [column for column in both if isinstance(column, Ticks) and column.kind == "integer"]
         listed = self._sorted

@@ -65,7 +65,6 @@ class TextType(ColumnType):
 
     @property
     def label(self) -> str:
-        """The type with its number of bytes, which DuckDB's name lacks."""
         return f"text({self.max_bytes})"
 
     @cached_property
@@ -75,7 +74,6 @@ class TextType(ColumnType):
 
     @cached_property
     def full_interval(self) -> Interval:
-        """Every text of so many bytes."""
         letters = self.words - 1
         return (_LEAST_WORD,) * letters + (0,), (_MOST_WORD,) * letters + (self.max_bytes,)
 
@@ -90,7 +88,6 @@ class TextType(ColumnType):
         return (*(word + _LEAST_WORD for word in padded), len(encoded) if length is None else length)
 
     def value_of(self, words: Words) -> str:
-        """Return the text."""
         return _unpacked(words)[: words[-1]].decode()
 
     def _bracket(self, value: object) -> Bracket | None:
@@ -112,7 +109,6 @@ class TextType(ColumnType):
         return low, high
 
     def prefix_interval(self, prefix: str) -> Interval | None:
-        """Return the words of the texts that start with `prefix`."""
         encoded = utf8(prefix)
         if encoded is None:
             return None
@@ -176,7 +172,6 @@ class TextType(ColumnType):
 
     @classmethod
     def of_arrow(cls, field: Any) -> Self | None:
-        """Recognise a string field, of the usual number of bytes."""
         return cls("varchar") if family(field.type) == "string" else None
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
@@ -216,7 +211,6 @@ class TextType(ColumnType):
         )
 
     def decode(self, words: NDArray[Any], valid: NDArray[Any] | None) -> Any:
-        """Return strings, of the length that the last word says."""
         import pyarrow as pa
 
         count, letters = len(words), words.shape[1] - 1
@@ -319,24 +313,19 @@ class StringDomain(ListDomain):
 
     @property
     def size(self) -> int:
-        """The number of intervals between split points."""
         return len(self.splits) + 1
 
     @property
     def text(self) -> str:
-        """The canonical text."""
         return f"string:{list_text(self.splits)}"
 
     def key(self, rank: int) -> str:
-        """Return the smallest string of a rank."""
         return self.splits[rank - 1] if self._checked_rank(rank) else ""
 
     def rank(self, key: object) -> int:
-        """Return the number of split points at or before one string."""
         return self._rank_of_plain(self._plain(key, KEY), KEY)
 
     def ranks(self, keys: object) -> NDArray[np.int64]:
-        """Return the number of split points at or before every string."""
         return text_ranks(read_column(keys, KEYS), self._rank_of_plain, self._plain)
 
     def _rank_of_plain(self, key: Any, place: Place) -> int:

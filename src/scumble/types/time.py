@@ -33,7 +33,6 @@ class TimeType(ColumnType):
         return (((value.hour * 60 + value.minute) * 60 + value.second) * 10**6 + value.microsecond,)
 
     def value_of(self, words: Words) -> time:
-        """Return the time of day."""
         seconds, microsecond = divmod(words[0], 10**6)
         return time(seconds // 3600, seconds // 60 % 60, seconds % 60, microsecond)
 
@@ -48,13 +47,11 @@ class TimeType(ColumnType):
 
     @property
     def arrow_type(self) -> Any:
-        """Arrow's time in microseconds."""
         import pyarrow as pa
 
         return pa.time64("us")
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
-        """Return the microseconds, of one day only."""
         words = values_of(array, np.int64).copy()
         check_rows(column, (words < 0) | (words >= _DAY_US), valid, first_row, "the time is not of one day")
         return words

@@ -128,14 +128,12 @@ class TimestampType(ColumnType):
 
     @property
     def arrow_type(self) -> Any:
-        """Arrow's timestamp of the same unit and zone."""
         import pyarrow as pa
 
         return pa.timestamp("us", tz=self.zone or "UTC") if self.sql == _ZONED else pa.timestamp(self._unit)
 
     @property
     def sources(self) -> frozenset[str]:
-        """Instants from instants, local times from local times."""
         return frozenset(["zoned", "string"] if self.sql == _ZONED else ["timestamp", "date", "string"])
 
     @classmethod
@@ -153,7 +151,6 @@ class TimestampType(ColumnType):
         return replace(self, zone=zone) if self.zone and zone else self
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
-        """Return Arrow's own numbers, which count the same unit."""
         return values_of(array, np.int64).copy()
 
 
@@ -193,12 +190,10 @@ class TimestampDomain(TimeGrid):
 
     @property
     def cell_type(self) -> str:
-        """Timestamps as fine as the bins."""
         return "timestamp_ns" if self.resolution.endswith("ns") else "timestamp"
 
     @property
     def text(self) -> str:
-        """The canonical text."""
         return f"timestamp:{self.low}:{self.high}:{self.resolution}"
 
     def key(self, rank: int) -> np.datetime64 | str:

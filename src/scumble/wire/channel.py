@@ -86,11 +86,9 @@ class Channel:
 
     @classmethod
     def fresh_keys(cls) -> tuple[bytes, bytes]:
-        """New keys for a greeting."""
         return os.urandom(32), os.urandom(32)
 
     def seal_request(self, request: bytes | memoryview) -> bytes:
-        """The next request."""
         self._count += 1
         return self._request.encrypt(self._nonce(), request, b"request")
 

@@ -62,7 +62,6 @@ class Grant:
         return table.lower() in self.tables
 
     def to_json(self) -> dict[str, Any]:
-        """The grant as JSON; amounts are exact."""
         return {
             "id": self.id,
             "name": self.name,
@@ -76,7 +75,6 @@ class Grant:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
-        """The inverse."""
         return cls(
             fields["id"],
             fields["name"],

@@ -82,7 +82,6 @@ class Pipe:
         return frame
 
     def close(self) -> None:
-        """Close it: the other end notices."""
         self._end.close()
 
     def _bytes(self, count: int) -> bytearray:

@@ -325,7 +325,6 @@ class RowLayout:
 
     @cached_property
     def words(self) -> int:
-        """How many words a row takes."""
         return self.key_offset + len(self.index_sizes)
 
     def dummy_keys(self) -> tuple[int, ...]:
