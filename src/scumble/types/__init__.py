@@ -20,7 +20,7 @@ schemas and domains are public; values, keys, words and ranks are secret. Other 
 from scumble.types.arrow import arrow_schema, convert, encode
 from scumble.types.boolean import BooleanType
 from scumble.types.category import CategoryDomain, CategoryType
-from scumble.types.column import TYPES, Column, ColumnType, Interval, Operator, Schema, SqlType, Words, register_types
+from scumble.types.column import TYPES, Column, ColumnType, Interval, Operator, Schema, SqlType, register_types
 from scumble.types.date import DateDomain, DateType
 from scumble.types.decimal import DecimalDomain, DecimalType
 from scumble.types.declared import parse_type, schema_of, split_nullability
@@ -50,7 +50,6 @@ __all__ = [
     "SqlType",
     "StringDomain",
     "TimestampDomain",
-    "Words",
     "arrow_schema",
     "convert",
     "encode",

@@ -15,20 +15,6 @@ from scumble.errors import BadRows, InvalidParameter
 if TYPE_CHECKING:
     from scumble.types.column import Column, Schema
 
-__all__ = [
-    "arrow_schema",
-    "bitmap",
-    "cast",
-    "check_rows",
-    "convert",
-    "encode",
-    "family",
-    "first_failure",
-    "refused",
-    "unstorable",
-    "values_of",
-]
-
 _FIT = "correct or drop that row, or declare another type for the column"
 
 

@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, Words
-
-__all__ = ["BooleanType"]
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords
 
 
 class BooleanType(ColumnType):
@@ -24,10 +22,10 @@ class BooleanType(ColumnType):
     sources = frozenset(["boolean", "string"])
     is_condition = True
 
-    def _words(self, value: object) -> Words | None:
+    def _words(self, value: object) -> ValueWords | None:
         return (int(value),) if isinstance(value, bool) else None
 
-    def value_of(self, words: Words) -> bool:
+    def value_of(self, words: ValueWords) -> bool:
         return bool(words[0])
 
     def _bracket(self, value: object) -> Bracket | None:

@@ -16,13 +16,11 @@ from numpy.typing import NDArray
 
 from scumble.errors import InvalidParameter
 from scumble.types.arrow import refused, values_of
-from scumble.types.column import Bracket, Column, ColumnType, Interval, Words, bytes_for, clipped_span
+from scumble.types.column import Bracket, Column, ColumnType, Interval, ValueWords, bytes_for, clipped_span
 from scumble.types.domain import KEY, KEYS, Domain, Place, unlisted
 from scumble.types.keys import read_column
 from scumble.types.listed import ListDomain, list_text, search_span, string_list, text_ranks
 from scumble.types.text import ANY, ONE, pattern_parts, utf8
-
-__all__ = ["CategoryDomain", "CategoryType"]
 
 MAX_CATEGORIES = 1 << 20
 
@@ -87,13 +85,13 @@ class CategoryType(ColumnType):
     def full_interval(self) -> Interval:
         return (0,), (len(self.categories) - 1,)
 
-    def _words(self, value: object) -> Words | None:
+    def _words(self, value: object) -> ValueWords | None:
         if not isinstance(value, str):
             return None
         code = bisect_left(self.categories, value)
         return (code,) if self.categories[code : code + 1] == (value,) else None
 
-    def value_of(self, words: Words) -> str:
+    def value_of(self, words: ValueWords) -> str:
         return self.categories[words[0]]
 
     def _bracket(self, value: object) -> Bracket | None:
@@ -135,7 +133,7 @@ class CategoryType(ColumnType):
     def comparable_with(self, other: ColumnType) -> bool:
         return isinstance(other, CategoryType) and self.categories == other.categories
 
-    def _span(self, domain: Domain, low: Words, high: Words) -> tuple[int, int]:
+    def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
         last = len(self.categories) - 1
         return clipped_span(domain, low[0], high[0], (0, last), self.categories.__getitem__)
 

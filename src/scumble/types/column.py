@@ -20,23 +20,10 @@ from scumble.errors import InvalidParameter, NotFound
 from scumble.types.arrow import bitmap, cast, family
 from scumble.types.domain import EMPTY, Domain
 
-__all__ = [
-    "Bracket",
-    "Column",
-    "ColumnType",
-    "Interval",
-    "Operator",
-    "Schema",
-    "SqlType",
-    "Words",
-    "bytes_for",
-    "clipped_span",
-    "numbers_in",
-    "register_types",
-]
+ValueWords = tuple[int, ...]
+"""The words of one value."""
 
-Words = tuple[int, ...]
-Interval = tuple[Words, Words]
+Interval = tuple[ValueWords, ValueWords]
 """The least and the greatest words, both included; empty if the first is greater."""
 
 Operator = Literal["=", "<", "<=", ">", ">="]
@@ -144,7 +131,7 @@ class ColumnType(ABC):
         rest = (0,) * (self.words - 1)
         return (*rest, 1), (*rest, 0)
 
-    def words_of(self, value: object) -> Words:
+    def words_of(self, value: object) -> ValueWords:
         """Return the words of one value; InvalidParameter if the type does not hold it exactly."""
         words = self._words(_plain(value))
         if words is None or not self.full_interval[0] <= words <= self.full_interval[1]:
@@ -155,11 +142,11 @@ class ColumnType(ABC):
         return words
 
     @abstractmethod
-    def _words(self, value: object) -> Words | None:
+    def _words(self, value: object) -> ValueWords | None:
         """Return the words of a plain value, in the full interval if the type holds it; None if there are none."""
 
     @abstractmethod
-    def value_of(self, words: Words) -> Any:
+    def value_of(self, words: ValueWords) -> Any:
         """Return the value that words stand for: int, float, Decimal, str, bool, date, time or datetime.
 
         A time in nanoseconds is an np.datetime64, and so is a date or time before the year 1 or after 9999.
@@ -220,14 +207,14 @@ class ColumnType(ABC):
 
     # --- ranks ------------------------------------------------------------------------------------
 
-    def rank_span(self, domain: Domain, low: Words, high: Words) -> tuple[int, int]:
+    def rank_span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
         """Return the first and last rank of the keys whose words lie in an interval, both included; (0, -1) for none.
 
         Never too few ranks: where the interval's ends are no values of the type, the ranks are those of the next ones.
         """
         return EMPTY if low > high else self._span(domain, low, high)
 
-    def _span(self, domain: Domain, low: Words, high: Words) -> tuple[int, int]:
+    def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
         return domain.span(self.value_of(low), self.value_of(high))
 
     def words_are_ranks(self, domain: Domain) -> bool:

@@ -15,25 +15,10 @@ from numpy.typing import NDArray
 
 from scumble.errors import InvalidKeys
 from scumble.types.arrow import values_of
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, Words, clipped_span
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords, clipped_span
 from scumble.types.domain import KEY, Domain, DomainPartError, Part, Place, is_null, unreadable
 from scumble.types.grid import Grid, GridDomain, Units
 from scumble.types.keys import DAY_NS, UNIT_NS, Floats, KeyColumn, Ticks, read_key
-
-__all__ = [
-    "EPOCH",
-    "FIRST_DAY",
-    "ISO_TIME",
-    "LAST_DAY",
-    "DateDomain",
-    "DateType",
-    "TimeGrid",
-    "bound_of",
-    "microseconds_of",
-    "read_iso",
-    "ticks_of",
-    "write_iso",
-]
 
 ISO_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})", re.ASCII)
 ISO_TIME = re.compile(
@@ -61,11 +46,11 @@ class DateType(ColumnType):
     arrow_name = "date32"
     sources = frozenset(["date", "timestamp", "string"])
 
-    def _words(self, value: object) -> Words | None:
+    def _words(self, value: object) -> ValueWords | None:
         ticks = ticks_of(value) if isinstance(value, date | np.datetime64) else None
         return None if ticks is None or ticks % DAY_NS else (ticks // DAY_NS,)
 
-    def value_of(self, words: Words) -> date | np.datetime64:
+    def value_of(self, words: ValueWords) -> date | np.datetime64:
         """Return the day; as an np.datetime64 where Python has no such date."""
         day = np.datetime64(words[0], "D")
         return day.item() if isinstance(day.item(), date) else day
@@ -80,7 +65,7 @@ class DateType(ColumnType):
                 return None
         return None if ticks is None else (-(-ticks // DAY_NS), ticks // DAY_NS)
 
-    def _span(self, domain: Domain, low: Words, high: Words) -> tuple[int, int]:
+    def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
         return clipped_span(domain, low[0], high[0], (FIRST_DAY, LAST_DAY), _day)
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:

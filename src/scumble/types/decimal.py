@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 
 from scumble.errors import InvalidParameter
 from scumble.types.arrow import bitmap, cast, check_rows, family, refused, unstorable, values_of
-from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, Words, bytes_for, numbers_in
+from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, ValueWords, bytes_for, numbers_in
 from scumble.types.domain import DomainPartError, Part, Place, is_nan, number_parts, off_grid, too_coarse, unreadable
 from scumble.types.grid import Grid, GridDomain, Units
 from scumble.types.integer import NUMERIC_SOURCES, beyond, is_common, unscaled
 from scumble.types.keys import Floats, KeyColumn, Ticks, read_key
-
-__all__ = ["DECIMAL", "NUMBER", "DecimalDomain", "DecimalType", "decimal_part", "exact"]
 
 MAX_DIGITS = 18
 DECIMAL = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?", re.ASCII)
@@ -75,11 +73,11 @@ class DecimalType(ColumnType):
         most = 10**self.digits - 1
         return (-most,), (most,)
 
-    def _words(self, value: object) -> Words | None:
+    def _words(self, value: object) -> ValueWords | None:
         units = unscaled(value, self.scale)
         return None if units is None else (units,)
 
-    def value_of(self, words: Words) -> Decimal:
+    def value_of(self, words: ValueWords) -> Decimal:
         return Decimal(words[0]).scaleb(-self.scale)
 
     def _bracket(self, value: object) -> Bracket | None:

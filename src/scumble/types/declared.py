@@ -14,8 +14,6 @@ from scumble.types.arrow import unstorable
 from scumble.types.column import TYPES, Column, ColumnType, Schema
 from scumble.types.domain import Domain
 
-__all__ = ["parse_type", "schema_of", "split_nullability"]
-
 _NOT_NULL = "not null"
 _NAME = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*(?:\s+[A-Za-z]+)*)\s*")
 _SHOWN = 60

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import cast, family, values_of
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, Words, clipped_span
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords, clipped_span
 from scumble.types.decimal import DECIMAL, NUMBER, decimal_part, exact
 from scumble.types.domain import (
     EMPTY,
@@ -37,8 +37,6 @@ from scumble.types.domain import (
 from scumble.types.grid import coarsen
 from scumble.types.integer import NUMERIC_SOURCES, is_common
 from scumble.types.keys import Floats, KeyColumn, Ticks, read_column, read_key
-
-__all__ = ["FloatDomain", "FloatType", "float_of", "float_word"]
 
 _LOW_BITS = 2**63 - 1
 _NAN_WORD = 0x7FF8 << 48
@@ -76,7 +74,7 @@ class FloatType(ColumnType):
     sources = NUMERIC_SOURCES
     is_float = is_number = True
 
-    def _words(self, value: object) -> Words | None:
+    def _words(self, value: object) -> ValueWords | None:
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             return None
         try:
@@ -87,7 +85,7 @@ class FloatType(ColumnType):
         fits = (number == value or not is_finite) and (self.sql == "double" or _is_single(number))
         return (float_word(number),) if fits else None
 
-    def value_of(self, words: Words) -> float:
+    def value_of(self, words: ValueWords) -> float:
         return float_of(words[0])
 
     def _bracket(self, value: object) -> Bracket | None:
@@ -117,7 +115,7 @@ class FloatType(ColumnType):
                 return None if single else float(value)
         return None
 
-    def _span(self, domain: Domain, low: Words, high: Words) -> tuple[int, int]:
+    def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
         return clipped_span(domain, low[0], high[0], (-_INFINITY, _INFINITY - 1), float_of)
 
     @property

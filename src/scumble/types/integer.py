@@ -15,12 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import check_rows, values_of
-from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, Words
+from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, ValueWords
 from scumble.types.domain import EMPTY, HIGH, LOW, Domain, DomainPartError, Part, Place, number_parts
 from scumble.types.grid import Grid, GridDomain
 from scumble.types.keys import KeyColumn, Objects, Ticks, read_key
-
-__all__ = ["NUMERIC_SOURCES", "IntegerDomain", "IntegerType", "beyond", "is_common", "unscaled"]
 
 
 class _Size(NamedTuple):
@@ -72,11 +70,11 @@ class IntegerType(ColumnType):
         size = _SIZES[self.sql]
         return (size.least,), (size.most,)
 
-    def _words(self, value: object) -> Words | None:
+    def _words(self, value: object) -> ValueWords | None:
         number = unscaled(value, 0)
         return None if number is None else (number,)
 
-    def value_of(self, words: Words) -> int:
+    def value_of(self, words: ValueWords) -> int:
         return words[0]
 
     def _bracket(self, value: object) -> Bracket | None:
@@ -95,7 +93,7 @@ class IntegerType(ColumnType):
                 return (int(value), int(value)) if size.least <= int(value) <= size.most else None
         return None
 
-    def _span(self, domain: Domain, low: Words, high: Words) -> tuple[int, int]:
+    def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
         return domain.span(low[0], high[0])
 
     @property

@@ -16,12 +16,10 @@ from numpy.typing import NDArray
 
 from scumble.errors import BadRows, InvalidParameter
 from scumble.types.arrow import bitmap, family, first_failure, refused
-from scumble.types.column import Bracket, Column, ColumnType, Interval, Operator, SqlType, Words, numbers_in
+from scumble.types.column import Bracket, Column, ColumnType, Interval, Operator, SqlType, ValueWords, numbers_in
 from scumble.types.domain import EMPTY, KEY, KEYS, MAX_SIZE, Domain, DomainPartError, Place
 from scumble.types.keys import read_column
 from scumble.types.listed import ListDomain, list_text, string_list, text_ranks
-
-__all__ = ["ANY", "ONE", "StringDomain", "TextType", "pattern_parts", "utf8"]
 
 MAX_BYTES = 1 << 16
 DEFAULT_BYTES = 64
@@ -77,17 +75,17 @@ class TextType(ColumnType):
         letters = self.words - 1
         return (_LEAST_WORD,) * letters + (0,), (_MOST_WORD,) * letters + (self.max_bytes,)
 
-    def _words(self, value: object) -> Words | None:
+    def _words(self, value: object) -> ValueWords | None:
         encoded = utf8(value)
         return None if encoded is None or len(encoded) > self.max_bytes else self._packed(encoded)
 
-    def _packed(self, encoded: bytes, length: int | None = None) -> Words:
+    def _packed(self, encoded: bytes, length: int | None = None) -> ValueWords:
         """Return the words of at most `max_bytes` bytes; `length` stands in the last word if it is to be another."""
         letters = self.words - 1
         padded = struct.unpack(f">{letters}Q", encoded.ljust(8 * letters, b"\0"))
         return (*(word + _LEAST_WORD for word in padded), len(encoded) if length is None else length)
 
-    def value_of(self, words: Words) -> str:
+    def value_of(self, words: ValueWords) -> str:
         return _unpacked(words)[: words[-1]].decode()
 
     def _bracket(self, value: object) -> Bracket | None:
@@ -135,13 +133,13 @@ class TextType(ColumnType):
         """Words compare if there are as many."""
         return isinstance(other, TextType) and self.words == other.words
 
-    def _span(self, domain: Domain, low: Words, high: Words) -> tuple[int, int]:
+    def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
         least, most = self.full_interval
         return domain.span(
             None if low <= least else _text_at_or_before(low), None if high >= most else self._text_at_or_after(high)
         )
 
-    def _text_at_or_after(self, words: Words) -> str:
+    def _text_at_or_after(self, words: ValueWords) -> str:
         """Return a text that no text of the type at or before the upper bound exceeds.
 
         An upper bound is a text's words; or with less than its length, for what is before it; or filled up with 0xff
@@ -268,12 +266,12 @@ def pattern_parts(pattern: str, escape: str | None) -> list[tuple[bool, str]] | 
     return parts
 
 
-def _unpacked(words: Words) -> bytes:
+def _unpacked(words: ValueWords) -> bytes:
     """Return the padded bytes of a text's words."""
     return struct.pack(f">{len(words) - 1}Q", *(word - _LEAST_WORD for word in words[:-1]))
 
 
-def _text_at_or_before(words: Words) -> str:
+def _text_at_or_before(words: ValueWords) -> str:
     """Return the greatest text at or before a lower bound that words can spell; cut in a character, the part before."""
     padded, length = _unpacked(words), words[-1]
     return _valid_part(padded.ljust(length, b"\0")[: max(0, length)])

@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import check_rows, values_of
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, Words
-
-__all__ = ["TimeType"]
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords
 
 _DAY_US = 86_400 * 10**6
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?", re.ASCII)
@@ -27,12 +25,12 @@ class TimeType(ColumnType):
     arrow_name = "time64"
     sources = frozenset(["time", "string"])
 
-    def _words(self, value: object) -> Words | None:
+    def _words(self, value: object) -> ValueWords | None:
         if not isinstance(value, time) or value.tzinfo is not None:
             return None
         return (((value.hour * 60 + value.minute) * 60 + value.second) * 10**6 + value.microsecond,)
 
-    def value_of(self, words: Words) -> time:
+    def value_of(self, words: ValueWords) -> time:
         seconds, microsecond = divmod(words[0], 10**6)
         return time(seconds // 3600, seconds // 60 % 60, seconds % 60, microsecond)
 

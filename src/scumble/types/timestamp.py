@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import family, values_of
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, Words, clipped_span
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords, clipped_span
 from scumble.types.date import (
     EPOCH,
     FIRST_DAY,
@@ -29,8 +29,6 @@ from scumble.types.date import (
 from scumble.types.domain import Domain, DomainPartError, Part
 from scumble.types.grid import Grid
 from scumble.types.keys import DAY_NS
-
-__all__ = ["TimestampDomain", "TimestampType"]
 
 _ZONED = "timestamp with time zone"
 _ARROW_UNITS = {"timestamp_s": "s", "timestamp_ms": "ms", "timestamp": "us", "timestamp_ns": "ns", _ZONED: "us"}
@@ -79,11 +77,11 @@ class TimestampType(ColumnType):
     def _unit_ns(self) -> int:
         return 10**9 // _PER_SECOND[self._unit]
 
-    def _words(self, value: object) -> Words | None:
+    def _words(self, value: object) -> ValueWords | None:
         ticks = ticks_of(value) if isinstance(value, date | np.datetime64) else None
         return None if ticks is None or ticks % self._unit_ns else (ticks // self._unit_ns,)
 
-    def value_of(self, words: Words) -> datetime | np.datetime64:
+    def value_of(self, words: ValueWords) -> datetime | np.datetime64:
         """Return the moment, in UTC if the type has a zone; as an np.datetime64 where Python cannot hold it."""
         if self._unit == "ns":
             return np.datetime64(words[0], "ns")
@@ -114,7 +112,7 @@ class TimestampType(ColumnType):
         """Words count the same unit, and both have a zone or neither."""
         return isinstance(other, TimestampType) and self.sql == other.sql
 
-    def _span(self, domain: Domain, low: Words, high: Words) -> tuple[int, int]:
+    def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
         per_second = _PER_SECOND[self._unit]
         least, most = FIRST_DAY * _DAY_SECONDS * per_second, (LAST_DAY + 1) * _DAY_SECONDS * per_second - 1
         if self._unit == "ns":

@@ -14,8 +14,6 @@ from typing import Any, Self
 from scumble.errors import NotFound, Tampered
 from scumble.types import Schema
 
-__all__ = ["Catalog", "Run", "Table"]
-
 TAG_BYTES = 16
 
 

@@ -12,8 +12,6 @@ from typing import Any, Literal, Self
 
 from scumble.errors import InvalidParameter
 
-__all__ = ["RIGHTS", "Grant", "Right", "parse_public_key", "public_text"]
-
 Right = Literal["read", "load"]
 RIGHTS: tuple[Right, ...] = ("read", "load")
 

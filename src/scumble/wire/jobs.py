@@ -10,32 +10,6 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args
 from scumble.errors import Unavailable
 from scumble.wire.messages import Named
 
-__all__ = [
-    "Attest",
-    "Call",
-    "Challenge",
-    "Commit",
-    "CreateRun",
-    "DropScratch",
-    "FinishRun",
-    "Greet",
-    "Head",
-    "Job",
-    "Leave",
-    "MayWrite",
-    "ReadManifest",
-    "ReadPages",
-    "ReadScratch",
-    "ReadTags",
-    "Relay",
-    "Share",
-    "Take",
-    "WritePages",
-    "WriteScratch",
-    "pack_answer",
-    "unpack_answer",
-]
-
 F = TypeVar("F")
 
 

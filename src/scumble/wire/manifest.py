@@ -8,8 +8,6 @@ import struct
 
 from scumble.errors import InvalidParameter, Tampered
 
-__all__ = ["MAGIC", "pack", "public_part", "unpack"]
-
 MAGIC = b"SCUMBLE-MANIFEST-2\n"
 LENGTH = struct.Struct("<I")
 START = len(MAGIC) + LENGTH.size

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 from scumble.errors import Unavailable
 from scumble.wire.channel import opened_answer, refusal
 
-__all__ = ["ANSWER", "CALL", "FAILURE", "JOB", "RESULT", "Frame", "Pipe"]
-
 JOB, CALL, RESULT, ANSWER, FAILURE = b"J", b"C", b"R", b"A", b"F"
 
 _START = struct.Struct("<cIQ")  # the kind, bytes of the header, bytes of the body

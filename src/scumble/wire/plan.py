@@ -15,35 +15,6 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeAlias,
 from scumble.errors import InvalidParameter
 from scumble.types import Schema
 
-__all__ = [
-    "COUNT",
-    "DOUBLES",
-    "DOUBLE_SQUARES",
-    "EXTREMES",
-    "MAX_GROUPS",
-    "PARTS",
-    "SQUARES",
-    "SUM",
-    "WIDE_SUM",
-    "Aggregate",
-    "Aggregates",
-    "And",
-    "Compare",
-    "Constant",
-    "Expression",
-    "Function",
-    "In",
-    "Or",
-    "Part",
-    "Plan",
-    "Predicate",
-    "RowColumns",
-    "Slot",
-    "Test",
-    "Tree",
-    "columns_of",
-]
-
 # --- predicates: which rows -------------------------------------------------------------------------
 #
 # SQL's third truth value needs no second mask: NOT has been pushed down to the tests, and in a test a null is simply

@@ -1,7 +1,5 @@
 """The names that client and front have agreed on: the protocol's versions, and the headers. PUBLIC."""
 
-__all__ = ["DATABASE", "ENCLAVE", "OLDEST", "PROTOCOL", "SESSION", "STAMP", "VERSION"]
-
 OLDEST, PROTOCOL = 1, 1
 """The protocols that are spoken: from the oldest to the newest."""
 

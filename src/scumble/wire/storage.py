@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-__all__ = ["Enclave", "RunShape", "Service", "Storage"]
-
 RunShape = Sequence[tuple[int, int]]
 """For every column of a run, (pages, bytes of a sealed page)."""
 
