@@ -26,8 +26,14 @@ from scumble.enclave.sessions import TrustedEnclave
 from scumble.enclave.sharing import Sharing
 from scumble.enclave.vault import Vault
 from scumble.errors import ScumbleError, Tampered, Unavailable
-from scumble.wire.jobs import (
+from scumble.wire.messages import from_list, to_list
+from scumble.wire.pipe import (
+    ANSWER,
+    CALL,
+    JOB,
+    RESULT,
     Attest,
+    Bytes,
     Call,
     Challenge,
     Commit,
@@ -39,6 +45,7 @@ from scumble.wire.jobs import (
     Job,
     Leave,
     MayWrite,
+    Pipe,
     ReadManifest,
     ReadPages,
     ReadScratch,
@@ -50,8 +57,6 @@ from scumble.wire.jobs import (
     WriteScratch,
     pack_answer,
 )
-from scumble.wire.messages import from_list, to_list
-from scumble.wire.pipe import ANSWER, CALL, JOB, RESULT, Bytes, Pipe
 from scumble.wire.storage import RunShape
 
 __all__ = ["Jobs", "PipeStorage", "main", "serve"]
