@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from scumble.errors import InvalidParameter
 from scumble.types.arrow import refused, values_of
 from scumble.types.column import Bracket, Column, ColumnType, Interval, ValueWords, bytes_for, clipped_span
-from scumble.types.domain import KEY, KEYS, Domain, Place, unlisted
-from scumble.types.keys import read_column
-from scumble.types.listed import ListDomain, list_text, search_span, string_list, text_ranks
+from scumble.types.domain import Domain, unlisted
+from scumble.types.keys import Place
+from scumble.types.listed import ListDomain, list_text, search_span, string_list
 from scumble.types.text import ANY, ONE, pattern_parts, utf8
 
 MAX_CATEGORIES = 1 << 20
@@ -210,17 +210,11 @@ class CategoryDomain(ListDomain):
     def key(self, rank: int) -> str:
         return self.values[self._checked_rank(rank)]
 
-    def rank(self, key: object) -> int:
-        return self._rank_of_plain(self._plain(key, KEY), KEY)
-
-    def ranks(self, keys: object) -> NDArray[np.int64]:
-        return text_ranks(read_column(keys, KEYS), self._rank_of_plain, self._plain)
-
-    def _rank_of_plain(self, key: Any, place: Place) -> int:
-        rank = self._places.get(key)
+    def _rank_of(self, exact: Any, place: Place) -> int:
+        rank = self._places.get(exact)
         if rank is None:
             raise unlisted(place, self.label)
         return rank
 
-    def _span_of_plain(self, low: Any, high: Any) -> tuple[int, int]:
+    def _span_of(self, low: Any, high: Any) -> tuple[int, int]:
         return search_span(self.values, low, high)

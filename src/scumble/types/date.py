@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scumble.errors import InvalidKeys
 from scumble.types.arrow import values_of
 from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords, clipped_span
-from scumble.types.domain import KEY, Domain, DomainPartError, Part, Place, is_null, unreadable
+from scumble.types.domain import Domain, DomainPartError, Part, unreadable
 from scumble.types.grid import Grid, GridDomain, Units
-from scumble.types.keys import DAY_NS, UNIT_NS, Floats, KeyColumn, Ticks, read_key
+from scumble.types.keys import DAY_NS, KEY, UNIT_NS, Floats, KeyColumn, Place, Ticks, is_null, read_key
 
 ISO_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})", re.ASCII)
 ISO_TIME = re.compile(
@@ -82,7 +82,7 @@ def _day(word: int) -> date:
 class TimeGrid(GridDomain):
     """What dates and timestamps share: the unit is a nanosecond."""
 
-    def _units(self, key: object, place: Place) -> Units:
+    def _exact(self, key: object, place: Place) -> Units:
         plain = read_key(key, place)
         instant = nanoseconds(plain, place)
         if instant is None:

@@ -19,10 +19,20 @@ from numpy.typing import NDArray
 from scumble.errors import InvalidParameter
 from scumble.types.arrow import bitmap, cast, check_rows, family, refused, unstorable, values_of
 from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, ValueWords, bytes_for, numbers_in
-from scumble.types.domain import DomainPartError, Part, Place, is_nan, number_parts, off_grid, too_coarse, unreadable
+from scumble.types.domain import (
+    TITLES,
+    DomainPartError,
+    Part,
+    check_bounds,
+    is_nan,
+    number_parts,
+    off_grid,
+    too_coarse,
+    unreadable,
+)
 from scumble.types.grid import Grid, GridDomain, Units
 from scumble.types.integer import NUMERIC_SOURCES, beyond, is_common, unscaled
-from scumble.types.keys import Floats, KeyColumn, Ticks, read_key
+from scumble.types.keys import Floats, KeyColumn, Place, Ticks, read_key
 
 MAX_DIGITS = 18
 DECIMAL = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?", re.ASCII)
@@ -189,10 +199,7 @@ class DecimalDomain(GridDomain):
     def __init__(self, low: Decimal | str | int, high: Decimal | str | int, step: Decimal | str | int) -> None:
         given = (("low", low), ("high", high), ("step", step))
         low, high, step = (decimal_part(part, value) for part, value in given)
-        if step <= 0:
-            raise DomainPartError("step", "the step is not positive", hint="use a step such as 0.01")
-        if high < low:
-            raise DomainPartError("high", "the upper bound is below the lower bound", hint="swap the bounds")
+        check_bounds(low, high, step, "use a step such as 0.01")
         places = max(_places(value) for value in (low, high, step))
         grid = Grid.build(*(int(Fraction(value) * 10**places) for value in (low, high, step)))
         fields = (("low", low), ("high", high), ("step", step), ("_places", places), ("_grid", grid))
@@ -216,7 +223,7 @@ class DecimalDomain(GridDomain):
         units = grid.low + self._checked_rank(rank) * grid.step * grid.width
         return plain_decimal(Decimal(f"{units}E-{self._places}"))
 
-    def _units(self, key: object, place: Place) -> Units:
+    def _exact(self, key: object, place: Place) -> Units:
         plain = read_key(key, place)
         if isinstance(plain, int) and not isinstance(plain, bool):
             return int(plain * 10**self._places)
@@ -264,12 +271,12 @@ class DecimalDomain(GridDomain):
 
     def _refuse_float(self, values: NDArray[np.float64], row: int, place: Place) -> None:
         at = place.at(row)
-        self._rank_of_units(self._units_of_float(float(values[row]), at), at)
+        self._rank_of(self._units_of_float(float(values[row]), at), at)
 
 
 def decimal_part(part: str, value: object) -> Decimal:
     """Read a bound or a step exactly, in its plain form without an exponent."""
-    name = {"low": "the lower bound", "high": "the upper bound", "step": "the step"}[part]
+    name = TITLES[part]
     if isinstance(value, np.integer) and value.dtype.kind in "iu":
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, Decimal | str | int):

@@ -20,23 +20,19 @@ from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWord
 from scumble.types.decimal import DECIMAL, NUMBER, decimal_part, exact
 from scumble.types.domain import (
     EMPTY,
-    HIGH,
-    KEY,
-    KEYS,
-    LOW,
     Domain,
     DomainPartError,
     Part,
-    Place,
+    Ranks,
+    check_bounds,
     is_nan,
     number_parts,
     outside,
-    uneven,
     wrong_type,
 )
 from scumble.types.grid import coarsen
 from scumble.types.integer import NUMERIC_SOURCES, is_common
-from scumble.types.keys import Floats, KeyColumn, Ticks, read_column, read_key
+from scumble.types.keys import HIGH, KEY, KEYS, LOW, Floats, KeyColumn, Place, Ticks, read_key
 
 _LOW_BITS = 2**63 - 1
 _NAN_WORD = 0x7FF8 << 48
@@ -179,10 +175,7 @@ class FloatDomain(Domain):
     def __init__(self, low: Decimal | str | int, high: Decimal | str | int, step: Decimal | str | int) -> None:
         given = (("low", low), ("high", high), ("step", step))
         low, high, step = (decimal_part(part, value) for part, value in given)
-        if step <= 0:
-            raise DomainPartError("step", "the step is not positive", hint="use a step such as 0.001")
-        if high < low:
-            raise DomainPartError("high", "the upper bound is below the lower bound", hint="swap the bounds")
+        check_bounds(low, high, step, "use a step such as 0.001")
         width = coarsen(math.ceil((Fraction(high) - Fraction(low)) / Fraction(step)))
         bins = _Bins.build(Fraction(low), Fraction(high), Fraction(step) * width)
         if bins.stride < math.ulp(max(abs(bins.least), abs(bins.most))):
@@ -209,51 +202,27 @@ class FloatDomain(Domain):
         smallest = nearest if Fraction(nearest) >= edge else math.nextafter(nearest, math.inf)
         return bins.least if rank == 0 else min(smallest, bins.most)
 
-    def rank(self, key: object) -> int:
-        return self._rank_of_number(self._number(key, KEY), KEY)
-
-    def ranks(self, keys: object) -> NDArray[np.int64]:
-        column = read_column(keys, KEYS)
+    def _column_ranks(self, column: KeyColumn) -> Ranks | None:
         values = self._floats(column, KEYS)
         if values is None or not self._bins.is_exact:
-            each = enumerate(column.keys())
-            listed = [self._rank_of_number(self._number(key, KEY.at(row)), KEY.at(row)) for row, key in each]
-            return np.array(listed, np.int64)
+            return None
         strays = ~((values >= self._bins.least) & (values <= self._bins.most))
         if strays.any():
             row = int(np.argmax(strays))
             raise (is_nan(KEY.at(row)) if np.isnan(values[row]) else outside(KEY.at(row), self.label))
         return self._bins.ranks(values)
 
-    def span(self, low: object, high: object) -> tuple[int, int]:
-        return self._span_of_numbers(
-            None if low is None else self._number(low, LOW), None if high is None else self._number(high, HIGH)
-        )
+    def _column_spans(self, low: KeyColumn | None, high: KeyColumn | None) -> tuple[Ranks, Ranks] | None:
+        lows = np.array([-math.inf]) if low is None else self._floats(low, LOW)
+        highs = np.array([math.inf]) if high is None else self._floats(high, HIGH)
+        if lows is None or highs is None or not self._bins.is_exact:
+            return None
+        for values, place in ((lows, LOW), (highs, HIGH)):
+            if np.isnan(values).any():
+                raise is_nan(place.at(int(np.argmax(np.isnan(values)))))
+        return self._bins.spans(*np.broadcast_arrays(lows, highs))
 
-    def spans(self, lows: object, highs: object) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        if lows is None and highs is None:
-            return np.array([0]), np.array([self.size - 1])
-        low = read_column(-math.inf if lows is None else lows, LOW)
-        high = read_column(math.inf if highs is None else highs, HIGH)
-        if lows is not None and highs is not None and len(low) != len(high):
-            raise uneven(len(low), len(high))
-        count = len(high if lows is None else low)
-        low_values, high_values = self._floats(low, LOW), self._floats(high, HIGH)
-        if low_values is not None and high_values is not None and self._bins.is_exact:
-            for values, place in ((low_values, LOW), (high_values, HIGH)):
-                if np.isnan(values).any():
-                    raise is_nan(place.at(int(np.argmax(np.isnan(values)))))
-            return self._bins.spans(np.broadcast_to(low_values, count), np.broadcast_to(high_values, count))
-        each_low = [None] * count if lows is None else self._each_number(low, LOW)
-        each_high = [None] * count if highs is None else self._each_number(high, HIGH)
-        pairs = [self._span_of_numbers(*bounds) for bounds in zip(each_low, each_high, strict=True)]
-        both = np.array(pairs, np.int64).reshape(-1, 2)
-        return both[:, 0].copy(), both[:, 1].copy()
-
-    def _each_number(self, column: KeyColumn, place: Place) -> list[Fraction | float]:
-        return [self._number(key, place.at(row)) for row, key in enumerate(column.keys())]
-
-    def _number(self, key: object, place: Place) -> Fraction | float:
+    def _exact(self, key: object, place: Place) -> Fraction | float:
         """Return a key's exact value; a float only when it is infinite."""
         plain = read_key(key, place)
         if isinstance(plain, Decimal):
@@ -281,13 +250,13 @@ class FloatDomain(Domain):
             raise wrong_type(place, column.type_name, self.label, self.takes)
         return None
 
-    def _rank_of_number(self, number: Fraction | float, place: Place) -> int:
+    def _rank_of(self, exact: Fraction | float, place: Place) -> int:
         bins = self._bins
-        if isinstance(number, float) or not bins.holds(number):
+        if isinstance(exact, float) or not bins.ends[0] <= exact <= bins.ends[1]:
             raise outside(place, self.label)
-        return bins.rank(number)
+        return bins.rank(exact)
 
-    def _span_of_numbers(self, low: Fraction | float | None, high: Fraction | float | None) -> tuple[int, int]:
+    def _span_of(self, low: Fraction | float | None, high: Fraction | float | None) -> tuple[int, int]:
         bins = self._bins
         least, most = bins.ends
         if low is None or low < least:
@@ -327,9 +296,6 @@ class _Bins:
         """Whether doubles can be compared with the edges exactly; it is slow Python fractions otherwise."""
         low, stride, common = self._over
         return max(abs(low), abs(low + (self.size + 1) * stride), common) < _EXACT_PARTS
-
-    def holds(self, number: Fraction) -> bool:
-        return self.ends[0] <= number <= self.ends[1]
 
     def rank(self, number: Fraction) -> int:
         return min(max(math.floor((number - self.low) / self.stride), 0), self.size - 1)

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from scumble.types.arrow import check_rows, values_of
 from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, ValueWords
-from scumble.types.domain import EMPTY, HIGH, LOW, Domain, DomainPartError, Part, Place, number_parts
+from scumble.types.domain import EMPTY, TITLES, Domain, DomainPartError, Part, check_bounds, number_parts
 from scumble.types.grid import Grid, GridDomain
-from scumble.types.keys import KeyColumn, Objects, Ticks, read_key
+from scumble.types.keys import HIGH, LOW, KeyColumn, Objects, Place, Ticks, read_key
 
 
 class _Size(NamedTuple):
@@ -155,10 +155,7 @@ class IntegerDomain(GridDomain):
 
     def __init__(self, low: int, high: int, step: int = 1) -> None:
         low, high, step = (_integer(part, value) for part, value in (("low", low), ("high", high), ("step", step)))
-        if step <= 0:
-            raise DomainPartError("step", "the step is not positive", hint="use a step of 1 or more")
-        if high < low:
-            raise DomainPartError("high", "the upper bound is below the lower bound", hint="swap the bounds")
+        check_bounds(low, high, step, "use a step of 1 or more")
         grid = Grid.build(low, high, step)
         for name, value in (("low", low), ("high", high), ("step", step), ("_grid", grid)):
             object.__setattr__(self, name, value)
@@ -181,8 +178,8 @@ class IntegerDomain(GridDomain):
 
     def span(self, low: object, high: object) -> tuple[int, int]:
         """Return the first and last rank of the query low <= key <= high; the fast way for one query."""
-        first = self.low if low is None else low if type(low) is int else self._units(low, LOW)
-        last = self.high if high is None else high if type(high) is int else self._units(high, HIGH)
+        first = self.low if low is None else low if type(low) is int else self._exact(low, LOW)
+        last = self.high if high is None else high if type(high) is int else self._exact(high, HIGH)
         least = self.low
         if first < least:  # noqa: PLR1730  (half the time of `max`)
             first = least
@@ -192,14 +189,14 @@ class IntegerDomain(GridDomain):
             return EMPTY
         if self._plain:
             return first - least, last - least
-        return self._span_of_units(first, last)
+        return self._span_of(first, last)
 
     def rank(self, key: object) -> int:
         if self._plain and type(key) is int and self.low <= key <= self.high:
             return key - self.low
         return super().rank(key)
 
-    def _units(self, key: object, place: Place) -> int:
+    def _exact(self, key: object, place: Place) -> int:
         plain = int(key) if type(key) is np.int64 else read_key(key, place)
         if isinstance(plain, int) and not isinstance(plain, bool):
             return plain
@@ -215,10 +212,7 @@ class IntegerDomain(GridDomain):
 
 def _integer(part: str, value: object) -> int:
     if not isinstance(value, int | np.integer) or isinstance(value, bool | np.timedelta64):
-        raise DomainPartError(part, f"{_PARTS[part]} is not an integer", hint="write int:LOW:HIGH or int:LOW:HIGH:STEP")
+        raise DomainPartError(part, f"{TITLES[part]} is not an integer", hint="write int:LOW:HIGH or int:LOW:HIGH:STEP")
     if not _LEAST <= value <= _MOST:
-        raise DomainPartError(part, f"{_PARTS[part]} does not fit in 64 bits", hint="use decimal:LOW:HIGH:STEP")
+        raise DomainPartError(part, f"{TITLES[part]} does not fit in 64 bits", hint="use decimal:LOW:HIGH:STEP")
     return int(value)
-
-
-_PARTS = {"low": "the lower bound", "high": "the upper bound", "step": "the step"}

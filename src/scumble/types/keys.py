@@ -6,13 +6,12 @@ Everything here is secret; a null is refused with its row and nothing else.
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.errors import InvalidKeys
-from scumble.types.domain import Place, is_null
+from scumble.errors import InvalidKeys, OutOfDomain
 
 DAY_NS = 86_400 * 10**9
 UNIT_NS = {
@@ -30,6 +29,38 @@ UNIT_NS = {
 }
 _NAT = -(2**63)
 _FAR_MONTHS = 12 * 20_000  # beyond every date that a domain can hold, and safe to turn into days
+
+
+Refused = TypeVar("Refused", InvalidKeys, OutOfDomain)
+
+
+class Place(NamedTuple):
+    """Where a key stands: what it is called, its row if it has one, and whether it is a bound of a query."""
+
+    subject: str
+    row: int | None = None
+    query: bool = False
+
+    def at(self, row: int) -> "Place":
+        return Place(self.subject, row, self.query)
+
+    def refused(self, kind: type[Refused], trouble: str, hint: str) -> Refused:
+        """Build the error for the key that stands here: the subject, its row, and what is wrong with it."""
+        subject = "the key" if self.row is not None and self.subject == "the keys" else self.subject
+        return kind(trouble, hint=hint, row=self.row, subject=subject)
+
+
+def is_null(place: Place) -> InvalidKeys:
+    """Build the error for a missing key."""
+    if place.query:
+        return place.refused(InvalidKeys, " is null", "pass None itself for an open-ended query")
+    return place.refused(InvalidKeys, " is null", "drop or fill the nulls first: a null has no rank")
+
+
+KEY = Place("the key")
+KEYS = Place("the keys")
+LOW = Place("the lower bound", query=True)
+HIGH = Place("the upper bound", query=True)
 
 
 @dataclass(frozen=True, slots=True)

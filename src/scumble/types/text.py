@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from scumble.errors import BadRows, InvalidParameter
 from scumble.types.arrow import bitmap, family, first_failure, refused
 from scumble.types.column import Bracket, Column, ColumnType, Interval, Operator, SqlType, ValueWords, numbers_in
-from scumble.types.domain import EMPTY, KEY, KEYS, MAX_SIZE, Domain, DomainPartError, Place
-from scumble.types.keys import read_column
-from scumble.types.listed import ListDomain, list_text, string_list, text_ranks
+from scumble.types.domain import EMPTY, MAX_SIZE, Domain, DomainPartError
+from scumble.types.keys import Place
+from scumble.types.listed import ListDomain, list_text, string_list
 
 MAX_BYTES = 1 << 16
 DEFAULT_BYTES = 64
@@ -320,17 +320,11 @@ class StringDomain(ListDomain):
     def key(self, rank: int) -> str:
         return self.splits[rank - 1] if self._checked_rank(rank) else ""
 
-    def rank(self, key: object) -> int:
-        return self._rank_of_plain(self._plain(key, KEY), KEY)
-
-    def ranks(self, keys: object) -> NDArray[np.int64]:
-        return text_ranks(read_column(keys, KEYS), self._rank_of_plain, self._plain)
-
-    def _rank_of_plain(self, key: Any, place: Place) -> int:
+    def _rank_of(self, exact: Any, place: Place) -> int:
         # Python compares strings by code point, which is the order of their UTF-8 bytes.
-        return bisect_right(self.splits, key)
+        return bisect_right(self.splits, exact)
 
-    def _span_of_plain(self, low: Any, high: Any) -> tuple[int, int]:
+    def _span_of(self, low: Any, high: Any) -> tuple[int, int]:
         if low is not None and high is not None and low > high:
             return EMPTY
         first = 0 if low is None else bisect_right(self.splits, low)
