@@ -13,6 +13,7 @@ class BooleanType(ColumnType):
 
     kind = "boolean"
     names = dict.fromkeys(("boolean", "bool", "logical"), "boolean")
+    families = ("boolean",)
     examples = ("boolean",)
     sql_types = (SqlType("BOOLEAN", -7, 1),)
     width_bytes = 1

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.errors import InvalidParameter, NotFound
-from scumble.types.arrow import bitmap, cast, family
 from scumble.types.domain import EMPTY, Domain
 
 ValueWords = tuple[int, ...]
@@ -32,6 +31,9 @@ Bracket = tuple[int, int]
 
 TYPES: dict[str, "type[ColumnType]"] = {}
 """Every type by its kind; `types/__init__.py` registers them."""
+
+FAMILIES: dict[str, "type[ColumnType]"] = {}
+"""The type of each family of Arrow fields."""
 
 _USUAL = frozenset([int, str, float, Decimal, bool, date, datetime, time])
 
@@ -59,6 +61,8 @@ class ColumnType(ABC):
     """What the owner may write for the type, DuckDB's aliases included, and the `sql` or name that each stands for."""
     examples: ClassVar[tuple[str, ...]]
     """How it is written, for hints."""
+    families: ClassVar[tuple[str, ...]] = ()
+    """The families of Arrow types, as `arrow.family` names them, whose fields are of this type unless declared."""
     sql_types: ClassVar[tuple[SqlType, ...]] = ()
     """The types of DuckDB that it stands for, unless another column type has listed them."""
 
@@ -240,9 +244,9 @@ class ColumnType(ABC):
         return getattr(pa, self.arrow_name)()
 
     @classmethod
-    def of_arrow(cls, field: Any) -> Self | None:
-        """Return the type of an Arrow field; None if the field is of another, or if its data alone does not tell."""
-        return cls(cls.kind) if family(field.type) == cls.kind else None
+    def of_arrow(cls, field: Any) -> Self:
+        """Return the type of an Arrow field of one of `families`."""
+        return cls(cls.kind)
 
     def as_in(self, field: Any) -> "ColumnType":
         """Return the declared type, completed by what an Arrow field knows better: its time zone."""
@@ -250,6 +254,8 @@ class ColumnType(ABC):
 
     def convert(self, column: "Column", array: Any, source: str, first_row: int) -> Any:
         """Return an array of one of `sources` as one of `arrow_type`; BadRows if a value would change."""
+        from scumble.types.arrow import cast
+
         return cast(column, array, [self.arrow_type], first_row, exact=source != "string")
 
     @abstractmethod
@@ -261,6 +267,8 @@ class ColumnType(ABC):
     def decode(self, words: NDArray[Any], valid: NDArray[Any] | None) -> Any:
         """Return the Arrow array of words of any integer type, as wide or narrow as pages have them."""
         import pyarrow as pa
+
+        from scumble.types.arrow import bitmap
 
         cells = pa.py_buffer(np.ascontiguousarray(self._cells(words)))
         return pa.Array.from_buffers(self.arrow_type, len(words), [bitmap(valid), cells])
@@ -336,6 +344,7 @@ class Schema:
 def register_types(*types: type[ColumnType]) -> None:
     """Make types known to `parse_type`, `schema_of` and `from_json`; hints list them in this order."""
     TYPES.update({type_.kind: type_ for type_ in types})
+    FAMILIES.update({family: type_ for type_ in types for family in type_.families})
 
 
 def clipped_span(domain: Domain, low: int, high: int, ends: tuple[int, int], key: Any) -> tuple[int, int]:

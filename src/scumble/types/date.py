@@ -39,6 +39,7 @@ class DateType(ColumnType):
 
     kind = "date"
     names = dict.fromkeys(["date"], "date")
+    families = ("date",)
     examples = ("date",)
     sql_types = (SqlType("DATE", 91, 10, quote="'", subcode=1),)
     width_bytes = 4

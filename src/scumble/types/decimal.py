@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.errors import InvalidParameter
-from scumble.types.arrow import bitmap, cast, check_rows, family, refused, unstorable, values_of
+from scumble.types.arrow import bitmap, cast, check_rows, refused, unstorable, values_of
 from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, ValueWords, bytes_for, numbers_in
 from scumble.types.domain import (
     TITLES,
@@ -49,6 +49,7 @@ class DecimalType(ColumnType):
 
     kind = "decimal"
     names = dict.fromkeys(("decimal", "numeric", "dec"), "decimal")
+    families = ("decimal",)
     examples = ("decimal(12,2)",)
     sql_types = (SqlType("DECIMAL", 3, 18, 10, parameters=("precision", "scale"), unsigned=False, scale=18),)
     arrow_name = "decimal128"
@@ -131,9 +132,7 @@ class DecimalType(ColumnType):
         return pa.decimal128(self.digits, self.scale)
 
     @classmethod
-    def of_arrow(cls, field: Any) -> Self | None:
-        if family(field.type) != "decimal":
-            return None
+    def of_arrow(cls, field: Any) -> Self:
         digits, scale = field.type.precision, field.type.scale
         if 0 <= scale <= digits <= MAX_DIGITS:
             return cls(f"decimal({digits},{scale})", scale, digits)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.types.arrow import cast, family, values_of
+from scumble.types.arrow import cast, values_of
 from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords, clipped_span
 from scumble.types.decimal import DECIMAL, NUMBER, decimal_part, exact
 from scumble.types.domain import (
@@ -64,6 +64,7 @@ class FloatType(ColumnType):
     names = {"real": "float", "float4": "float", "float8": "double", "double precision": "double"} | {
         name: name for name in ("float", "double")
     }
+    families = ("float",)
     examples = ("float", "double")
     sql_types = (SqlType("FLOAT", 7, 24, 2, unsigned=False), SqlType("DOUBLE", 8, 53, 2, unsigned=False))
     full_interval = (float_word(-math.inf),), (_NAN_WORD,)
@@ -119,10 +120,8 @@ class FloatType(ColumnType):
         return "float32" if self.sql == "float" else "float64"
 
     @classmethod
-    def of_arrow(cls, field: Any) -> Self | None:
-        """Recognise a float field; one of 16 bits becomes one of 32."""
-        if family(field.type) != "float":
-            return None
+    def of_arrow(cls, field: Any) -> Self:
+        """Return the type; a field of 16 bits becomes a column of 32."""
         return cls("double" if field.type.bit_width == 64 else "float")
 
     def convert(self, column: Column, array: Any, source: str, first_row: int) -> Any:

@@ -53,6 +53,7 @@ class IntegerType(ColumnType):
 
     kind = "integer"
     names = _NAMES
+    families = ("integer",)
     examples = tuple(_SIZES)
     sql_types = tuple(
         SqlType(sql.upper(), size.code, size.digits, 10, unsigned=sql.startswith("u")) for sql, size in _SIZES.items()
@@ -101,9 +102,8 @@ class IntegerType(ColumnType):
         return _SIZES[self.sql].arrow
 
     @classmethod
-    def of_arrow(cls, field: Any) -> Self | None:
-        sql = next((sql for sql, size in _SIZES.items() if size.arrow == str(field.type)), None)
-        return None if sql is None else cls(sql)
+    def of_arrow(cls, field: Any) -> Self:
+        return cls(next(sql for sql, size in _SIZES.items() if size.arrow == str(field.type)))
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
         words = values_of(array, array.type.to_pandas_dtype()).astype(np.int64)

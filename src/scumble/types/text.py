@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.errors import BadRows, InvalidParameter
-from scumble.types.arrow import bitmap, family, first_failure, refused
+from scumble.types.arrow import bitmap, first_failure, refused
 from scumble.types.column import Bracket, Column, ColumnType, Interval, Operator, SqlType, ValueWords, numbers_in
 from scumble.types.domain import EMPTY, MAX_SIZE, Domain, DomainPartError
 from scumble.types.keys import Place
@@ -41,6 +41,7 @@ class TextType(ColumnType):
 
     kind = "text"
     names = dict.fromkeys(("text", "varchar", "string", "char", "bpchar"), "text")
+    families = ("string",)
     examples = ("text(25)",)
     sql_types = (SqlType("VARCHAR", 12, 2**31 - 1, quote="'"),)
     arrow_name = "string"
@@ -169,8 +170,8 @@ class TextType(ColumnType):
         return whole[:-1] + previous + _GREATEST * (self.max_bytes + 1)
 
     @classmethod
-    def of_arrow(cls, field: Any) -> Self | None:
-        return cls("varchar") if family(field.type) == "string" else None
+    def of_arrow(cls, field: Any) -> Self:
+        return cls("varchar")
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
         """Return the words of strings, whatever stands at the nulls."""

@@ -19,6 +19,7 @@ class TimeType(ColumnType):
 
     kind = "time"
     names = dict.fromkeys(["time"], "time")
+    families = ("time",)
     examples = ("time",)
     sql_types = (SqlType("TIME", 92, 15, quote="'", subcode=2),)
     full_interval = (0,), (_DAY_US - 1,)

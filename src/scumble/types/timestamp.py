@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.types.arrow import family, values_of
+from scumble.types.arrow import values_of
 from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords, clipped_span
 from scumble.types.date import (
     EPOCH,
@@ -53,6 +53,7 @@ class TimestampType(ColumnType):
         "timestamp without time zone": "timestamp",
         "timestamptz": _ZONED,
     }
+    families = ("timestamp", "zoned")
     examples = tuple(_ARROW_UNITS)
     sql_types = (
         SqlType("TIMESTAMP", 93, 26, quote="'", subcode=3),
@@ -135,10 +136,8 @@ class TimestampType(ColumnType):
         return frozenset(["zoned", "string"] if self.sql == _ZONED else ["timestamp", "date", "string"])
 
     @classmethod
-    def of_arrow(cls, field: Any) -> Self | None:
-        """Recognise a timestamp field; one with a zone is kept in microseconds."""
-        if family(field.type) not in ("timestamp", "zoned"):
-            return None
+    def of_arrow(cls, field: Any) -> Self:
+        """Return the type; a field with a zone is kept in microseconds."""
         if field.type.tz:
             return cls(_ZONED, zone=field.type.tz)
         return cls(next(sql for sql, unit in _ARROW_UNITS.items() if unit == field.type.unit))
