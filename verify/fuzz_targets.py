@@ -47,8 +47,7 @@ from scumble.store.layout import stated_shapes
 from scumble.types import parse_domain, parse_type, schema_of
 from scumble.wire import requests
 from scumble.wire.grants import Grant
-from scumble.wire.manifest import MAGIC, unpack
-from scumble.wire.storage import RunShape, Storage
+from scumble.wire.storage import MAGIC, RunShape, Storage, unpack
 
 __all__ = ["PLANTED", "TARGETS", "Ready", "holds"]
 

@@ -29,8 +29,8 @@ from scumble.errors import KeyRefused, NewerVersion, NotFound, ScumbleError, Tam
 from scumble.owner.database import Database
 from scumble.owner.keys import OwnerKey
 from scumble.wire.catalog import TAG_BYTES, Run, Table
-from scumble.wire.manifest import pack, unpack
 from scumble.wire.requests import CheckPages
+from scumble.wire.storage import pack, unpack
 
 COUNT = 20
 ONE_INDEX = ("k int:0:127 epsilon=1",)

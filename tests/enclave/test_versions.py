@@ -22,7 +22,7 @@ from scumble.enclave.versions import (
 from scumble.errors import ScumbleError, Tampered
 from scumble.wire.catalog import Catalog, Run
 from scumble.wire.grants import Grant
-from scumble.wire.manifest import pack, unpack
+from scumble.wire.storage import pack, unpack
 
 RUN = "cd" * 16
 ACCESS = AccessList(b"o" * 32)

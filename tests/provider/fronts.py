@@ -20,8 +20,7 @@ from scumble.owner.ledger import Ledger
 from scumble.provider.fleet import EnclaveProcess, Fleet
 from scumble.provider.routing import serve_call
 from scumble.store.files import FileStore
-from scumble.wire.jobs import Attest, Greet, Leave, Relay
-from scumble.wire.pipe import Bytes, Frame, Pipe
+from scumble.wire.pipe import Attest, Bytes, Frame, Greet, Leave, Pipe, Relay
 from scumble.wire.storage import Storage
 from serving import Serving
 

@@ -21,8 +21,7 @@ from scumble.owner.remote.address import Address
 from scumble.owner.remote.service import RemoteService, Transport
 from scumble.owner.versions import Session
 from scumble.provider.fleet import EnclaveProcess, Fleet, Serve
-from scumble.wire.jobs import Attest, Job
-from scumble.wire.pipe import Bytes
+from scumble.wire.pipe import Attest, Bytes, Job
 from serving import Serving, serving
 
 PATIENCE_SECONDS = 60.0

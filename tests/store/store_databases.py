@@ -11,7 +11,7 @@ from scumble.store.files import FileStore
 from scumble.store.protocol import Store
 from scumble.types import Column, Schema, parse_type
 from scumble.wire.catalog import Catalog, Run, Table
-from scumble.wire.manifest import pack, public_part
+from scumble.wire.storage import pack, public_part
 
 PAGE_ROWS = 16
 AnyStore = TypeVar("AnyStore", bound=Store)

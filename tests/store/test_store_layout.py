@@ -9,7 +9,7 @@ from scumble.errors import Tampered
 from scumble.store.layout import _row_bytes_0_1, stated_shapes
 from scumble.types import Column, Schema, parse_type
 from scumble.wire.catalog import Table
-from scumble.wire.manifest import pack
+from scumble.wire.storage import pack
 
 DECLARED = [
     *("tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger", "ubigint"),

@@ -8,11 +8,10 @@ import pytest
 
 from scumble.enclave.sessions import _HANDLERS
 from scumble.errors import InvalidParameter
-from scumble.types import Column, Schema, parse_domain
-from scumble.types.declared import parse_type
+from scumble.types import Column, Schema, parse_domain, parse_type
 from scumble.wire.grants import Grant
-from scumble.wire.jobs import Call, CreateRun, FinishRun, Greet, Job, MayWrite, ReadPages, Relay, Share, unpack_answer
 from scumble.wire.messages import from_fields, from_list, to_list
+from scumble.wire.pipe import Call, CreateRun, FinishRun, Greet, Job, MayWrite, ReadPages, Relay, Share, unpack_answer
 from scumble.wire.plan import Aggregate, Aggregates, Constant, Plan
 from scumble.wire.requests import (
     Abandon,

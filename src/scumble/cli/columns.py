@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scumble.errors import FileError, InvalidKeys, InvalidParameter, OutOfDomain
 from scumble.owner.sources import FILES, open_column
 from scumble.owner.sources.csv_source import key_type
-from scumble.types import Domain, ExplicitKeys, FloatDomain, IntegerDomain
+from scumble.types import Domain
 
 __all__ = ["count_keys", "key_of"]
 
@@ -44,10 +44,8 @@ def key_of(domain: Domain, text: str, subject: str, row: int | None = None) -> i
     A float is the nearest double, as it is in a file: 0.3 is found in the bin that holds the double 0.3. Decimals,
     dates and times stay text, which their domains read themselves.
     """
-    integers = isinstance(domain, IntegerDomain) or (
-        isinstance(domain, ExplicitKeys) and isinstance(domain.keys[0], int)
-    )
-    if not integers and not isinstance(domain, FloatDomain):
+    integers = domain.cell_type in ("bigint", "ubigint")
+    if not integers and domain.cell_type != "double":
         return text
     if (_INTEGER if integers else _FLOAT).fullmatch(text) is None:
         form = "an integer" if integers else "a number"

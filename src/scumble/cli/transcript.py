@@ -17,7 +17,7 @@ from scumble.errors import ScumbleError
 from scumble.store import open_store
 from scumble.store.transcript import Event, Exchange, Transcript, exchanges
 from scumble.wire.catalog import Catalog
-from scumble.wire.manifest import public_part
+from scumble.wire.storage import public_part
 
 __all__ = ["Named", "exchange_lines", "public_names", "transcript"]
 

@@ -26,7 +26,7 @@ from scumble.enclave.sessions import TrustedEnclave
 from scumble.enclave.sharing import Sharing
 from scumble.enclave.versions import Vault
 from scumble.errors import ScumbleError, Tampered, Unavailable
-from scumble.wire import jobs
+from scumble.wire import pipe as jobs
 from scumble.wire.messages import from_list, to_list
 from scumble.wire.pipe import ANSWER, CALL, JOB, RESULT, Bytes, Pipe
 from scumble.wire.storage import RunShape

@@ -21,9 +21,8 @@ from scumble.enclave.pages import NONCE_BYTES, DataKeys, RunReader
 from scumble.errors import InvalidParameter, Locked, NotFound, Refused, Stale, Tampered
 from scumble.wire.catalog import Catalog, Run, Table
 from scumble.wire.grants import Grant
-from scumble.wire.manifest import LENGTH, pack, unpack
 from scumble.wire.requests import Open, Opened
-from scumble.wire.storage import Storage
+from scumble.wire.storage import LENGTH, Storage, pack, unpack
 
 __all__ = [
     "History",

@@ -17,9 +17,22 @@ from typing import TypeVar
 
 from scumble.errors import InvalidParameter, ScumbleError, Unavailable
 from scumble.wire.channel import opened_answer
-from scumble.wire.jobs import Attest, Challenge, Job, Share, Take, unpack_answer
 from scumble.wire.messages import to_list
-from scumble.wire.pipe import ANSWER, CALL, FAILURE, JOB, Bytes, Frame, Pipe
+from scumble.wire.pipe import (
+    ANSWER,
+    CALL,
+    FAILURE,
+    JOB,
+    Attest,
+    Bytes,
+    Challenge,
+    Frame,
+    Job,
+    Pipe,
+    Share,
+    Take,
+    unpack_answer,
+)
 
 __all__ = ["LANES", "EnclaveProcess", "Fleet", "Serve"]
 

@@ -46,8 +46,8 @@ from scumble.provider.limits import (
 )
 from scumble.provider.observe import Log, Metrics
 from scumble.provider.openapi import description
-from scumble.wire.jobs import Attest
-from scumble.wire.protocol import DATABASE, ENCLAVE, OLDEST, PROTOCOL, SESSION, STAMP, VERSION
+from scumble.wire.pipe import Attest
+from scumble.wire.storage import DATABASE, ENCLAVE, OLDEST, PROTOCOL, SESSION, STAMP, VERSION
 
 __all__ = ["Front", "application"]
 

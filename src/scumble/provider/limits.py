@@ -22,7 +22,7 @@ from scumble.errors import (
     Tampered,
     Unavailable,
 )
-from scumble.wire.protocol import PROTOCOL
+from scumble.wire.storage import PROTOCOL
 
 __all__ = [
     "Crowded",

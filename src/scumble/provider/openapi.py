@@ -5,7 +5,7 @@ Bodies that are sealed, and evidence, are opaque bytes to the front: docs/format
 
 from typing import Any
 
-from scumble.wire.protocol import DATABASE, ENCLAVE, OLDEST, PROTOCOL, SESSION, STAMP, VERSION
+from scumble.wire.storage import DATABASE, ENCLAVE, OLDEST, PROTOCOL, SESSION, STAMP, VERSION
 
 __all__ = ["description"]
 

@@ -14,16 +14,21 @@ from io import BytesIO
 from scumble.errors import Busy, InvalidParameter, Unavailable
 from scumble.provider.fleet import ID_BYTES, EnclaveProcess, Fleet, Serve
 from scumble.provider.leases import Leases
-from scumble.wire.jobs import (
+from scumble.wire.messages import from_list
+from scumble.wire.pipe import (
+    RESULT,
+    Bytes,
     Call,
     Commit,
     CreateRun,
     DropScratch,
     FinishRun,
+    Frame,
     Greet,
     Head,
     Leave,
     MayWrite,
+    Pipe,
     ReadManifest,
     ReadPages,
     ReadScratch,
@@ -32,8 +37,6 @@ from scumble.wire.jobs import (
     WritePages,
     WriteScratch,
 )
-from scumble.wire.messages import from_list
-from scumble.wire.pipe import RESULT, Bytes, Frame, Pipe
 from scumble.wire.storage import Storage
 
 __all__ = ["Routing", "serve_call"]

@@ -12,8 +12,7 @@ from hashlib import sha256
 from typing import Any, Self
 
 from scumble.errors import InvalidParameter, NewerVersion, Tampered
-from scumble.wire.manifest import public_part
-from scumble.wire.storage import RunShape
+from scumble.wire.storage import RunShape, public_part
 
 __all__ = [
     "FORMAT",

@@ -17,13 +17,12 @@ A new type is a file like these and its line in `register_types` below, a new do
 schemas and domains are public; values, keys, words and ranks are secret. Other rooms import from here only.
 """
 
-from scumble.types.arrow import arrow_schema, convert, encode
+from scumble.types.arrow import arrow_schema, convert, encode, parse_type, schema_of, split_nullability
 from scumble.types.boolean import BooleanType
 from scumble.types.category import CategoryDomain, CategoryType
-from scumble.types.column import TYPES, Column, ColumnType, Interval, Operator, Schema, SqlType, Words, register_types
+from scumble.types.column import TYPES, Column, ColumnType, Interval, Operator, Schema, SqlType, register_types
 from scumble.types.date import DateDomain, DateType
 from scumble.types.decimal import DecimalDomain, DecimalType
-from scumble.types.declared import parse_type, schema_of, split_nullability
 from scumble.types.domain import MAX_SIZE, Domain, parse_domain, register_domains
 from scumble.types.float import FloatDomain, FloatType
 from scumble.types.integer import IntegerDomain, IntegerType
@@ -50,7 +49,6 @@ __all__ = [
     "SqlType",
     "StringDomain",
     "TimestampDomain",
-    "Words",
     "arrow_schema",
     "convert",
     "encode",

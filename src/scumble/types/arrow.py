@@ -1,45 +1,122 @@
-"""Arrow columns brought to the Arrow type of a column, exactly or not at all, and from there to words.
+"""The owner's side of types: as they are declared, `decimal(12,2)`; a table's schema; and Arrow columns as words.
 
-SECRET rows; a refusal names the column and the row, counted from the start of the load, and shows no value. What
-differs by type is in the types: here is what they share. pyarrow is imported on use, since an enclave needs none.
+Types and schemas are public. A text column's greatest length and a category's list come from the owner and never from
+the data. The rows are SECRET: they become a column's type exactly or not at all, and a refusal names the column and the
+row, counted from the start of the load, and shows no value. pyarrow is imported on use, since an enclave needs none.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.errors import BadRows, InvalidParameter
-
-if TYPE_CHECKING:
-    from scumble.types.column import Column, Schema
-
-__all__ = [
-    "arrow_schema",
-    "bitmap",
-    "cast",
-    "check_rows",
-    "convert",
-    "encode",
-    "family",
-    "first_failure",
-    "refused",
-    "unstorable",
-    "values_of",
-]
+from scumble.errors import BadRows, InvalidParameter, NotFound
+from scumble.types.column import FAMILIES, TYPES, Column, ColumnType, Schema
+from scumble.types.domain import Domain
 
 _FIT = "correct or drop that row, or declare another type for the column"
+_NOT_NULL = "not null"
+_NAME = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*(?:\s+[A-Za-z]+)*)\s*")
+_SHOWN = 60
 
 
-def arrow_schema(schema: "Schema") -> Any:
+# --- declared types and schemas ---------------------------------------------------------------------
+
+
+def parse_type(text: str) -> ColumnType:
+    """Read a type, `decimal(12,2)`; InvalidParameter, with the wrong part underlined, if there is no such type."""
+    found = _NAME.match(text)
+    if found is None:
+        raise _wrong(text, 0, len(text), "this is no type")
+    name = " ".join(found[1].lower().split())
+    kind = next((type_ for type_ in TYPES.values() if name in type_.names), None)
+    if kind is None:
+        close = get_close_matches(name, [known for type_ in TYPES.values() for known in type_.names], n=1)
+        guess = f"did you mean {close[0]}? " if close else ""
+        raise _wrong(text, found.start(1), found.end(1), "there is no such type", guess)
+    try:
+        return kind.of_text(kind.names[name], text[found.end() :].strip())
+    except InvalidParameter as error:
+        refused = error
+    raise _wrong(text, found.end(), len(text), refused.message)
+
+
+def split_nullability(text: str) -> tuple[str, bool]:
+    """Return what stands before `not null`, and whether nulls may occur."""
+    text = text.strip()
+    return (text[: -len(_NOT_NULL)].strip(), False) if text.lower().endswith(_NOT_NULL) else (text, True)
+
+
+def schema_of(
+    arrow: Any, *, types: Mapping[str, str] | None = None, domains: Mapping[str, Domain] | None = None
+) -> Schema:
+    """Return the public schema of an Arrow schema.
+
+    `types` declares types by column, `text(25)` or `decimal(12,2)`; with `not null` after the type, or in its place, no
+    null may occur. A column indexed by a list of categories becomes a category.
+    """
+    declared = {name.lower(): text for name, text in (types or {}).items()}
+    indexed = {name.lower(): domain for name, domain in (domains or {}).items()}
+    names = {name.lower() for name in arrow.names}
+    for name in [*(types or {}), *(domains or {})]:
+        if name.lower() not in names:
+            raise NotFound(f"there is no column {name!r}", hint=f"there are {', '.join(arrow.names)}")
+    if "" in names:
+        raise InvalidParameter("a column has no name", hint="name it")
+    return Schema(
+        tuple(_column(field, declared.get(field.name.lower()), indexed.get(field.name.lower())) for field in arrow)
+    )
+
+
+def _column(field: Any, declared: str | None, domain: Domain | None) -> Column:
+    text, nullable = split_nullability(declared or "")
+    stated = None if domain is None else domain.column_type
+    if not text:
+        return Column(field.name, stated or _type_of(field), nullable and field.nullable)
+    type_ = parse_type(text).as_in(field)
+    if stated is not None and stated.kind == type_.kind and stated != type_:
+        raise InvalidParameter(
+            f"column {field.name!r} is declared with other categories than its index",
+            hint="declare no type for it: the index's list is taken",
+        )
+    return Column(field.name, type_, nullable and field.nullable)
+
+
+def _type_of(field: Any) -> ColumnType:
+    from pyarrow import types as kinds
+
+    plain = field.with_type(field.type.value_type) if kinds.is_dictionary(field.type) else field
+    type_ = FAMILIES.get(family(plain.type))
+    if type_ is not None:
+        return type_.of_arrow(plain)
+    if kinds.is_null(field.type):
+        raise unstorable(field, "declare its type: there is no value to tell it from")
+    raise unstorable(field, "leave it out, or cast it before loading")
+
+
+def _wrong(text: str, start: int, stop: int, trouble: str, guess: str = "") -> InvalidParameter:
+    shown = "".join(char if char.isprintable() else "?" for char in text[:_SHOWN]) + "..." * (len(text) > _SHOWN)
+    carets = " " * min(start, _SHOWN) + "^" * max(1, min(stop, _SHOWN) - start)
+    examples = ", ".join(example for type_ in TYPES.values() for example in type_.examples)
+    return InvalidParameter(
+        f"cannot read the type: {trouble}\n    {shown}\n    {carets}", hint=f"{guess}the types are {examples}"
+    )
+
+
+# --- columns ----------------------------------------------------------------------------------------
+
+
+def arrow_schema(schema: Schema) -> Any:
     """Return the Arrow schema that DuckDB sees and queries return."""
     import pyarrow as pa
 
     return pa.schema([pa.field(column.name, column.type.arrow_type, column.nullable) for column in schema])
 
 
-def convert(column: "Column", values: Any, first_row: int = 1) -> Any:
+def convert(column: Column, values: Any, first_row: int = 1) -> Any:
     """Return one Arrow array of the column's type; BadRows if a value would change on the way."""
     import pyarrow as pa
 
@@ -63,7 +140,7 @@ def convert(column: "Column", values: Any, first_row: int = 1) -> Any:
     return column.type.convert(column, array, source, first_row)
 
 
-def encode(column: "Column", array: Any, first_row: int = 1) -> tuple[NDArray[np.int64], NDArray[np.uint8] | None]:
+def encode(column: Column, array: Any, first_row: int = 1) -> tuple[NDArray[np.int64], NDArray[np.uint8] | None]:
     """Return the words of an array that `convert` gave, and which are not null if the column is nullable.
 
     The words are [rows], or [rows, words] for text; a null's are 0. BadRows if a value does not fit the column's type,
@@ -84,7 +161,7 @@ def encode(column: "Column", array: Any, first_row: int = 1) -> tuple[NDArray[np
     return words, valid
 
 
-def cast(column: "Column", array: Any, steps: list[Any], first_row: int, *, exact: bool) -> Any:
+def cast(column: Column, array: Any, steps: list[Any], first_row: int, *, exact: bool) -> Any:
     """Return an array cast step by step to the last Arrow type; with `exact`, casting back has to give the same."""
     import pyarrow as pa
     from pyarrow import compute
@@ -130,7 +207,7 @@ def first_failure(array: Any, attempt: Callable[[Any], Any]) -> int:
 
 
 def check_rows(
-    column: "Column", strays: NDArray[Any], valid: NDArray[np.uint8] | None, first_row: int, trouble: str
+    column: Column, strays: NDArray[Any], valid: NDArray[np.uint8] | None, first_row: int, trouble: str
 ) -> None:
     """Refuse the first of the rows that are marked, unless it is null."""
     if valid is not None:
@@ -139,7 +216,7 @@ def check_rows(
         raise refused(column, first_row + int(np.argmax(strays)), trouble)
 
 
-def refused(column: "Column", row: int, trouble: str, hint: str = _FIT) -> BadRows:
+def refused(column: Column, row: int, trouble: str, hint: str = _FIT) -> BadRows:
     """Build the error for a row, counted from 1 within the load."""
     return BadRows(f"column {column.name!r}, row {row}: {trouble}", hint=hint, row=row, column=column.name)
 

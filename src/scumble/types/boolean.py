@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, Words
-
-__all__ = ["BooleanType"]
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords
 
 
 class BooleanType(ColumnType):
@@ -15,6 +13,7 @@ class BooleanType(ColumnType):
 
     kind = "boolean"
     names = dict.fromkeys(("boolean", "bool", "logical"), "boolean")
+    families = ("boolean",)
     examples = ("boolean",)
     sql_types = (SqlType("BOOLEAN", -7, 1),)
     width_bytes = 1
@@ -24,11 +23,10 @@ class BooleanType(ColumnType):
     sources = frozenset(["boolean", "string"])
     is_condition = True
 
-    def _words(self, value: object) -> Words | None:
+    def _words(self, value: object) -> ValueWords | None:
         return (int(value),) if isinstance(value, bool) else None
 
-    def value_of(self, words: Words) -> bool:
-        """Return the truth value of a word."""
+    def value_of(self, words: ValueWords) -> bool:
         return bool(words[0])
 
     def _bracket(self, value: object) -> Bracket | None:
@@ -42,7 +40,6 @@ class BooleanType(ColumnType):
         return None
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
-        """Return 0 or 1 for every row."""
         return np.array(array.fill_null(False).to_numpy(zero_copy_only=False), np.int64)
 
     def _cells(self, words: NDArray[Any]) -> NDArray[Any]:

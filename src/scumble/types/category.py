@@ -16,13 +16,11 @@ from numpy.typing import NDArray
 
 from scumble.errors import InvalidParameter
 from scumble.types.arrow import refused, values_of
-from scumble.types.column import Bracket, Column, ColumnType, Interval, Words, bytes_for, clipped_span
-from scumble.types.domain import KEY, KEYS, Domain, Place, unlisted
-from scumble.types.keys import read_column
-from scumble.types.listed import ListDomain, list_text, search_span, string_list, text_ranks
+from scumble.types.column import Bracket, Column, ColumnType, Interval, ValueWords, bytes_for, clipped_span
+from scumble.types.domain import Domain, unlisted
+from scumble.types.keys import Place
+from scumble.types.listed import ListDomain, list_text, search_span, string_list
 from scumble.types.text import ANY, ONE, pattern_parts, utf8
-
-__all__ = ["CategoryDomain", "CategoryType"]
 
 MAX_CATEGORIES = 1 << 20
 
@@ -73,32 +71,27 @@ class CategoryType(ColumnType):
 
     @property
     def declaration(self) -> str:
-        """The type with its list."""
         return f"category({json.dumps(self.categories)})"
 
     @cached_property
     def width_bytes(self) -> int:
-        """As many bytes as the last place needs."""
         return bytes_for(len(self.categories) - 1)
 
     @property
     def group_values(self) -> tuple[object, ...]:
-        """The listed strings."""
         return self.categories
 
     @cached_property
     def full_interval(self) -> Interval:
-        """Every place in the list."""
         return (0,), (len(self.categories) - 1,)
 
-    def _words(self, value: object) -> Words | None:
+    def _words(self, value: object) -> ValueWords | None:
         if not isinstance(value, str):
             return None
         code = bisect_left(self.categories, value)
         return (code,) if self.categories[code : code + 1] == (value,) else None
 
-    def value_of(self, words: Words) -> str:
-        """Return the string at a place."""
+    def value_of(self, words: ValueWords) -> str:
         return self.categories[words[0]]
 
     def _bracket(self, value: object) -> Bracket | None:
@@ -107,7 +100,6 @@ class CategoryType(ColumnType):
         return bisect_left(self.categories, value), bisect_right(self.categories, value) - 1
 
     def prefix_interval(self, prefix: str) -> Interval | None:
-        """Return the places of the strings that start with `prefix`."""
         if utf8(prefix) is None:
             return None
         first = bisect_left(self.categories, prefix)
@@ -139,19 +131,16 @@ class CategoryType(ColumnType):
         return tuple(found)
 
     def comparable_with(self, other: ColumnType) -> bool:
-        """Places compare in the same list only."""
         return isinstance(other, CategoryType) and self.categories == other.categories
 
-    def _span(self, domain: Domain, low: Words, high: Words) -> tuple[int, int]:
+    def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
         last = len(self.categories) - 1
         return clipped_span(domain, low[0], high[0], (0, last), self.categories.__getitem__)
 
     def words_are_ranks(self, domain: Domain) -> bool:
-        """Whether the index has the same list."""
         return isinstance(domain, CategoryDomain) and self.categories == domain.values
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
-        """Return the places of strings."""
         import pyarrow as pa
         from pyarrow import compute
 
@@ -165,7 +154,6 @@ class CategoryType(ColumnType):
         return np.array(values_of(codes, np.int32), np.int64)
 
     def decode(self, words: NDArray[Any], valid: NDArray[Any] | None) -> Any:
-        """Return the strings."""
         import pyarrow as pa
 
         masked = None if valid is None else ~np.asarray(valid, np.bool_)
@@ -209,36 +197,24 @@ class CategoryDomain(ListDomain):
 
     @property
     def column_type(self) -> CategoryType:
-        """The column's values are the listed ones."""
         return CategoryType.of_list(self.values)
 
     @property
     def size(self) -> int:
-        """The number of categories."""
         return len(self.values)
 
     @property
     def text(self) -> str:
-        """The canonical text."""
         return f"category:{list_text(self.values)}"
 
     def key(self, rank: int) -> str:
-        """Return the category of a rank."""
         return self.values[self._checked_rank(rank)]
 
-    def rank(self, key: object) -> int:
-        """Return the place of one category in the list."""
-        return self._rank_of_plain(self._plain(key, KEY), KEY)
-
-    def ranks(self, keys: object) -> NDArray[np.int64]:
-        """Return the place of every category in the list."""
-        return text_ranks(read_column(keys, KEYS), self._rank_of_plain, self._plain)
-
-    def _rank_of_plain(self, key: Any, place: Place) -> int:
-        rank = self._places.get(key)
+    def _rank_of(self, exact: Any, place: Place) -> int:
+        rank = self._places.get(exact)
         if rank is None:
             raise unlisted(place, self.label)
         return rank
 
-    def _span_of_plain(self, low: Any, high: Any) -> tuple[int, int]:
+    def _span_of(self, low: Any, high: Any) -> tuple[int, int]:
         return search_span(self.values, low, high)

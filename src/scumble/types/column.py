@@ -17,26 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.errors import InvalidParameter, NotFound
-from scumble.types.arrow import bitmap, cast, family
 from scumble.types.domain import EMPTY, Domain
 
-__all__ = [
-    "Bracket",
-    "Column",
-    "ColumnType",
-    "Interval",
-    "Operator",
-    "Schema",
-    "SqlType",
-    "Words",
-    "bytes_for",
-    "clipped_span",
-    "numbers_in",
-    "register_types",
-]
+ValueWords = tuple[int, ...]
+"""The words of one value."""
 
-Words = tuple[int, ...]
-Interval = tuple[Words, Words]
+Interval = tuple[ValueWords, ValueWords]
 """The least and the greatest words, both included; empty if the first is greater."""
 
 Operator = Literal["=", "<", "<=", ">", ">="]
@@ -45,6 +31,9 @@ Bracket = tuple[int, int]
 
 TYPES: dict[str, "type[ColumnType]"] = {}
 """Every type by its kind; `types/__init__.py` registers them."""
+
+FAMILIES: dict[str, "type[ColumnType]"] = {}
+"""The type of each family of Arrow fields."""
 
 _USUAL = frozenset([int, str, float, Decimal, bool, date, datetime, time])
 
@@ -72,6 +61,8 @@ class ColumnType(ABC):
     """What the owner may write for the type, DuckDB's aliases included, and the `sql` or name that each stands for."""
     examples: ClassVar[tuple[str, ...]]
     """How it is written, for hints."""
+    families: ClassVar[tuple[str, ...]] = ()
+    """The families of Arrow types, as `arrow.family` names them, whose fields are of this type unless declared."""
     sql_types: ClassVar[tuple[SqlType, ...]] = ()
     """The types of DuckDB that it stands for, unless another column type has listed them."""
 
@@ -106,7 +97,6 @@ class ColumnType(ABC):
 
     @cached_property
     def words(self) -> int:
-        """How many int64 words a value takes."""
         return 1
 
     @cached_property
@@ -145,7 +135,7 @@ class ColumnType(ABC):
         rest = (0,) * (self.words - 1)
         return (*rest, 1), (*rest, 0)
 
-    def words_of(self, value: object) -> Words:
+    def words_of(self, value: object) -> ValueWords:
         """Return the words of one value; InvalidParameter if the type does not hold it exactly."""
         words = self._words(_plain(value))
         if words is None or not self.full_interval[0] <= words <= self.full_interval[1]:
@@ -156,11 +146,11 @@ class ColumnType(ABC):
         return words
 
     @abstractmethod
-    def _words(self, value: object) -> Words | None:
+    def _words(self, value: object) -> ValueWords | None:
         """Return the words of a plain value, in the full interval if the type holds it; None if there are none."""
 
     @abstractmethod
-    def value_of(self, words: Words) -> Any:
+    def value_of(self, words: ValueWords) -> Any:
         """Return the value that words stand for: int, float, Decimal, str, bool, date, time or datetime.
 
         A time in nanoseconds is an np.datetime64, and so is a date or time before the year 1 or after 9999.
@@ -221,14 +211,14 @@ class ColumnType(ABC):
 
     # --- ranks ------------------------------------------------------------------------------------
 
-    def rank_span(self, domain: Domain, low: Words, high: Words) -> tuple[int, int]:
+    def rank_span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
         """Return the first and last rank of the keys whose words lie in an interval, both included; (0, -1) for none.
 
         Never too few ranks: where the interval's ends are no values of the type, the ranks are those of the next ones.
         """
         return EMPTY if low > high else self._span(domain, low, high)
 
-    def _span(self, domain: Domain, low: Words, high: Words) -> tuple[int, int]:
+    def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
         return domain.span(self.value_of(low), self.value_of(high))
 
     def words_are_ranks(self, domain: Domain) -> bool:
@@ -249,15 +239,14 @@ class ColumnType(ABC):
 
     @property
     def arrow_type(self) -> Any:
-        """The Arrow type itself."""
         import pyarrow as pa
 
         return getattr(pa, self.arrow_name)()
 
     @classmethod
-    def of_arrow(cls, field: Any) -> Self | None:
-        """Return the type of an Arrow field; None if the field is of another, or if its data alone does not tell."""
-        return cls(cls.kind) if family(field.type) == cls.kind else None
+    def of_arrow(cls, field: Any) -> Self:
+        """Return the type of an Arrow field of one of `families`."""
+        return cls(cls.kind)
 
     def as_in(self, field: Any) -> "ColumnType":
         """Return the declared type, completed by what an Arrow field knows better: its time zone."""
@@ -265,6 +254,8 @@ class ColumnType(ABC):
 
     def convert(self, column: "Column", array: Any, source: str, first_row: int) -> Any:
         """Return an array of one of `sources` as one of `arrow_type`; BadRows if a value would change."""
+        from scumble.types.arrow import cast
+
         return cast(column, array, [self.arrow_type], first_row, exact=source != "string")
 
     @abstractmethod
@@ -276,6 +267,8 @@ class ColumnType(ABC):
     def decode(self, words: NDArray[Any], valid: NDArray[Any] | None) -> Any:
         """Return the Arrow array of words of any integer type, as wide or narrow as pages have them."""
         import pyarrow as pa
+
+        from scumble.types.arrow import bitmap
 
         cells = pa.py_buffer(np.ascontiguousarray(self._cells(words)))
         return pa.Array.from_buffers(self.arrow_type, len(words), [bitmap(valid), cells])
@@ -341,18 +334,17 @@ class Schema:
         return len(self.columns)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The columns as JSON."""
         return [{"name": c.name, "type": c.type.to_json(), "nullable": c.nullable} for c in self.columns]
 
     @classmethod
     def from_json(cls, columns: list[dict[str, Any]]) -> Self:
-        """The inverse."""
         return cls(tuple(Column(c["name"], ColumnType.from_json(c["type"]), c["nullable"]) for c in columns))
 
 
 def register_types(*types: type[ColumnType]) -> None:
     """Make types known to `parse_type`, `schema_of` and `from_json`; hints list them in this order."""
     TYPES.update({type_.kind: type_ for type_ in types})
+    FAMILIES.update({family: type_ for type_ in types for family in type_.families})
 
 
 def clipped_span(domain: Domain, low: int, high: int, ends: tuple[int, int], key: Any) -> tuple[int, int]:

@@ -15,25 +15,10 @@ from numpy.typing import NDArray
 
 from scumble.errors import InvalidKeys
 from scumble.types.arrow import values_of
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, Words, clipped_span
-from scumble.types.domain import KEY, Domain, DomainPartError, Part, Place, is_null, unreadable
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords, clipped_span
+from scumble.types.domain import Domain, DomainPartError, Part, unreadable
 from scumble.types.grid import Grid, GridDomain, Units
-from scumble.types.keys import DAY_NS, UNIT_NS, Floats, KeyColumn, Ticks, read_key
-
-__all__ = [
-    "EPOCH",
-    "FIRST_DAY",
-    "ISO_TIME",
-    "LAST_DAY",
-    "DateDomain",
-    "DateType",
-    "TimeGrid",
-    "bound_of",
-    "microseconds_of",
-    "read_iso",
-    "ticks_of",
-    "write_iso",
-]
+from scumble.types.keys import DAY_NS, KEY, UNIT_NS, Floats, KeyColumn, Place, Ticks, is_null, read_key
 
 ISO_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})", re.ASCII)
 ISO_TIME = re.compile(
@@ -54,6 +39,7 @@ class DateType(ColumnType):
 
     kind = "date"
     names = dict.fromkeys(["date"], "date")
+    families = ("date",)
     examples = ("date",)
     sql_types = (SqlType("DATE", 91, 10, quote="'", subcode=1),)
     width_bytes = 4
@@ -61,11 +47,11 @@ class DateType(ColumnType):
     arrow_name = "date32"
     sources = frozenset(["date", "timestamp", "string"])
 
-    def _words(self, value: object) -> Words | None:
+    def _words(self, value: object) -> ValueWords | None:
         ticks = ticks_of(value) if isinstance(value, date | np.datetime64) else None
         return None if ticks is None or ticks % DAY_NS else (ticks // DAY_NS,)
 
-    def value_of(self, words: Words) -> date | np.datetime64:
+    def value_of(self, words: ValueWords) -> date | np.datetime64:
         """Return the day; as an np.datetime64 where Python has no such date."""
         day = np.datetime64(words[0], "D")
         return day.item() if isinstance(day.item(), date) else day
@@ -80,11 +66,10 @@ class DateType(ColumnType):
                 return None
         return None if ticks is None else (-(-ticks // DAY_NS), ticks // DAY_NS)
 
-    def _span(self, domain: Domain, low: Words, high: Words) -> tuple[int, int]:
+    def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
         return clipped_span(domain, low[0], high[0], (FIRST_DAY, LAST_DAY), _day)
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
-        """Return the days."""
         return values_of(array, np.int32).astype(np.int64)
 
     def _cells(self, words: NDArray[Any]) -> NDArray[Any]:
@@ -98,7 +83,7 @@ def _day(word: int) -> date:
 class TimeGrid(GridDomain):
     """What dates and timestamps share: the unit is a nanosecond."""
 
-    def _units(self, key: object, place: Place) -> Units:
+    def _exact(self, key: object, place: Place) -> Units:
         plain = read_key(key, place)
         instant = nanoseconds(plain, place)
         if instant is None:
@@ -142,11 +127,9 @@ class DateDomain(TimeGrid):
 
     @property
     def text(self) -> str:
-        """The canonical text."""
         return f"date:{self.low.isoformat()}:{self.high.isoformat()}"
 
     def key(self, rank: int) -> date:
-        """Return the day of a rank."""
         return self.low + timedelta(days=self._checked_rank(rank))
 
 

@@ -17,14 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.errors import InvalidParameter
-from scumble.types.arrow import bitmap, cast, check_rows, family, refused, unstorable, values_of
-from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, Words, bytes_for, numbers_in
-from scumble.types.domain import DomainPartError, Part, Place, is_nan, number_parts, off_grid, too_coarse, unreadable
+from scumble.types.arrow import bitmap, cast, check_rows, refused, unstorable, values_of
+from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, ValueWords, bytes_for, numbers_in
+from scumble.types.domain import (
+    TITLES,
+    DomainPartError,
+    Part,
+    check_bounds,
+    is_nan,
+    number_parts,
+    off_grid,
+    too_coarse,
+    unreadable,
+)
 from scumble.types.grid import Grid, GridDomain, Units
 from scumble.types.integer import NUMERIC_SOURCES, beyond, is_common, unscaled
-from scumble.types.keys import Floats, KeyColumn, Ticks, read_key
-
-__all__ = ["DECIMAL", "NUMBER", "DecimalDomain", "DecimalType", "decimal_part", "exact"]
+from scumble.types.keys import Floats, KeyColumn, Place, Ticks, read_key
 
 MAX_DIGITS = 18
 DECIMAL = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?", re.ASCII)
@@ -41,6 +49,7 @@ class DecimalType(ColumnType):
 
     kind = "decimal"
     names = dict.fromkeys(("decimal", "numeric", "dec"), "decimal")
+    families = ("decimal",)
     examples = ("decimal(12,2)",)
     sql_types = (SqlType("DECIMAL", 3, 18, 10, parameters=("precision", "scale"), unsigned=False, scale=18),)
     arrow_name = "decimal128"
@@ -68,21 +77,18 @@ class DecimalType(ColumnType):
 
     @cached_property
     def width_bytes(self) -> int:
-        """As many bytes as all digits need."""
         return bytes_for(10**self.digits - 1)
 
     @cached_property
     def full_interval(self) -> Interval:
-        """Every number of so many digits."""
         most = 10**self.digits - 1
         return (-most,), (most,)
 
-    def _words(self, value: object) -> Words | None:
+    def _words(self, value: object) -> ValueWords | None:
         units = unscaled(value, self.scale)
         return None if units is None else (units,)
 
-    def value_of(self, words: Words) -> Decimal:
-        """Return the decimal with all its places."""
+    def value_of(self, words: ValueWords) -> Decimal:
         return Decimal(words[0]).scaleb(-self.scale)
 
     def _bracket(self, value: object) -> Bracket | None:
@@ -121,16 +127,12 @@ class DecimalType(ColumnType):
 
     @property
     def arrow_type(self) -> Any:
-        """Arrow's decimal of 128 bits."""
         import pyarrow as pa
 
         return pa.decimal128(self.digits, self.scale)
 
     @classmethod
-    def of_arrow(cls, field: Any) -> Self | None:
-        """Recognise a decimal field; one of too many digits is refused."""
-        if family(field.type) != "decimal":
-            return None
+    def of_arrow(cls, field: Any) -> Self:
         digits, scale = field.type.precision, field.type.scale
         if 0 <= scale <= digits <= MAX_DIGITS:
             return cls(f"decimal({digits},{scale})", scale, digits)
@@ -138,7 +140,6 @@ class DecimalType(ColumnType):
         raise unstorable(field, f"declare it decimal({MAX_DIGITS},2), for example: {most}")
 
     def convert(self, column: Column, array: Any, source: str, first_row: int) -> Any:
-        """Return decimals; of floats those that they stand for."""
         import pyarrow as pa
 
         if source == "float":
@@ -169,7 +170,6 @@ class DecimalType(ColumnType):
         return words
 
     def decode(self, words: NDArray[Any], valid: NDArray[Any] | None) -> Any:
-        """Return decimals of 128 bits."""
         return self._array(words, bitmap(valid))
 
     def _array(self, units: NDArray[Any], validity: Any) -> Any:
@@ -198,10 +198,7 @@ class DecimalDomain(GridDomain):
     def __init__(self, low: Decimal | str | int, high: Decimal | str | int, step: Decimal | str | int) -> None:
         given = (("low", low), ("high", high), ("step", step))
         low, high, step = (decimal_part(part, value) for part, value in given)
-        if step <= 0:
-            raise DomainPartError("step", "the step is not positive", hint="use a step such as 0.01")
-        if high < low:
-            raise DomainPartError("high", "the upper bound is below the lower bound", hint="swap the bounds")
+        check_bounds(low, high, step, "use a step such as 0.01")
         places = max(_places(value) for value in (low, high, step))
         grid = Grid.build(*(int(Fraction(value) * 10**places) for value in (low, high, step)))
         fields = (("low", low), ("high", high), ("step", step), ("_places", places), ("_grid", grid))
@@ -218,16 +215,14 @@ class DecimalDomain(GridDomain):
 
     @property
     def text(self) -> str:
-        """The canonical text."""
         return f"decimal:{self.low}:{self.high}:{self.step}"
 
     def key(self, rank: int) -> Decimal:
-        """Return the smallest decimal of a rank."""
         grid = self._grid
         units = grid.low + self._checked_rank(rank) * grid.step * grid.width
         return plain_decimal(Decimal(f"{units}E-{self._places}"))
 
-    def _units(self, key: object, place: Place) -> Units:
+    def _exact(self, key: object, place: Place) -> Units:
         plain = read_key(key, place)
         if isinstance(plain, int) and not isinstance(plain, bool):
             return int(plain * 10**self._places)
@@ -275,12 +270,12 @@ class DecimalDomain(GridDomain):
 
     def _refuse_float(self, values: NDArray[np.float64], row: int, place: Place) -> None:
         at = place.at(row)
-        self._rank_of_units(self._units_of_float(float(values[row]), at), at)
+        self._rank_of(self._units_of_float(float(values[row]), at), at)
 
 
 def decimal_part(part: str, value: object) -> Decimal:
     """Read a bound or a step exactly, in its plain form without an exponent."""
-    name = {"low": "the lower bound", "high": "the upper bound", "step": "the step"}[part]
+    name = TITLES[part]
     if isinstance(value, np.integer) and value.dtype.kind in "iu":
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, Decimal | str | int):

@@ -10,41 +10,16 @@ import json
 import re
 from abc import ABC, abstractmethod
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scumble.errors import DomainError, InvalidKeys, InvalidParameter, OutOfDomain
+from scumble.types.keys import HIGH, KEY, KEYS, LOW, KeyColumn, Place, read_column
 
 if TYPE_CHECKING:
     from scumble.types.column import ColumnType
-
-Refused = TypeVar("Refused", InvalidKeys, OutOfDomain)
-
-
-class Place(NamedTuple):
-    """Where a key stands: what it is called, its row if it has one, and whether it is a bound of a query."""
-
-    subject: str
-    row: int | None = None
-    query: bool = False
-
-    def at(self, row: int) -> "Place":
-        """Return the same place in a given row."""
-        return Place(self.subject, row, self.query)
-
-    def refused(self, kind: type[Refused], trouble: str, hint: str) -> Refused:
-        """Build the error for the key that stands here: the subject, its row, and what is wrong with it."""
-        subject = "the key" if self.row is not None and self.subject == "the keys" else self.subject
-        return kind(trouble, hint=hint, row=self.row, subject=subject)
-
-
-def is_null(place: Place) -> InvalidKeys:
-    """Build the error for a missing key."""
-    if place.query:
-        return place.refused(InvalidKeys, " is null", "pass None itself for an open-ended query")
-    return place.refused(InvalidKeys, " is null", "drop or fill the nulls first: a null has no rank")
 
 
 def is_nan(place: Place) -> InvalidKeys:
@@ -85,12 +60,7 @@ def unlisted(place: Place, label: str) -> OutOfDomain:
     return place.refused(OutOfDomain, trouble, "add it to the list, or drop that row")
 
 
-def uneven(lows: int, highs: int) -> InvalidKeys:
-    """Build the error for two columns of bounds that do not pair up."""
-    return InvalidKeys(
-        f"{lows} lower bounds do not pair up with {highs} upper bounds", hint="pass columns of equal length"
-    )
-
+Ranks = NDArray[np.int64]
 
 EMPTY = (0, -1)
 """The canonical span of a query that no rank answers."""
@@ -122,13 +92,22 @@ class Part(NamedTuple):
     optional: bool = False
 
 
+TITLES = {"low": "the lower bound", "high": "the upper bound", "step": "the step"}
+
+
 def number_parts(form: re.Pattern[str], kind: str, *, optional_step: bool = False) -> tuple[Part, ...]:
     """Return the parts of `LOW:HIGH:STEP`."""
-    return (
-        Part("low", "the lower bound", form, kind),
-        Part("high", "the upper bound", form, kind),
-        Part("step", "the step", form, kind, optional=optional_step),
+    return tuple(
+        Part(name, title, form, kind, optional=optional_step and name == "step") for name, title in TITLES.items()
     )
+
+
+def check_bounds(low: Any, high: Any, step: Any, step_hint: str) -> None:
+    """Refuse numbers that are no bounds and step of a domain."""
+    if step <= 0:
+        raise DomainPartError("step", "the step is not positive", hint=step_hint)
+    if high < low:
+        raise DomainPartError("high", "the upper bound is below the lower bound", hint="swap the bounds")
 
 
 class Domain(ABC):
@@ -174,28 +153,74 @@ class Domain(ABC):
         """How many neighbouring steps share one rank: 1 unless the domain is larger than `MAX_SIZE`."""
         return 1
 
-    @abstractmethod
     def rank(self, key: object) -> int:
         """Return the rank of one key; raise `OutOfDomain` or `InvalidKeys`."""
+        return self._rank_of(self._exact(key, KEY), KEY)
 
-    @abstractmethod
-    def ranks(self, keys: object) -> NDArray[np.int64]:
+    def ranks(self, keys: object) -> Ranks:
         """Return the rank of every key of a numpy, Arrow or pandas column, a sequence or a scalar."""
+        column = read_column(keys, KEYS)
+        ranks = self._column_ranks(column)
+        if ranks is not None:
+            return ranks
+        places = ((key, KEY.at(row)) for row, key in enumerate(column.keys()))
+        return np.array([self._rank_of(self._exact(key, place), place) for key, place in places], np.int64)
 
-    @abstractmethod
     def span(self, low: object, high: object) -> tuple[int, int]:
         """Return the first and last rank of the query low <= key <= high, clipped; None is open-ended.
 
         A query that no rank answers gives `(0, -1)`.
         """
+        return self._span_of(
+            None if low is None else self._exact(low, LOW), None if high is None else self._exact(high, HIGH)
+        )
 
-    @abstractmethod
-    def spans(self, lows: object, highs: object) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def spans(self, lows: object, highs: object) -> tuple[Ranks, Ranks]:
         """Return `span` for many queries at once.
 
         None in place of a whole column is open-ended; a null inside a column is refused, since there it is
         more often missing data than an open end.
         """
+        low = None if lows is None else read_column(lows, LOW)
+        high = None if highs is None else read_column(highs, HIGH)
+        if low is None and high is None:
+            return np.array([0]), np.array([self.size - 1])
+        if low is not None and high is not None and len(low) != len(high):
+            raise InvalidKeys(
+                f"{len(low)} lower bounds do not pair up with {len(high)} upper bounds",
+                hint="pass columns of equal length",
+            )
+        spans = self._column_spans(low, high)
+        if spans is not None:
+            return spans
+        count = len(low if low is not None else high or [])
+        each_low = [None] * count if low is None else self._each(low, LOW)
+        each_high = [None] * count if high is None else self._each(high, HIGH)
+        both = np.array(list(map(self._span_of, each_low, each_high)), np.int64).reshape(-1, 2)
+        return both[:, 0].copy(), both[:, 1].copy()
+
+    @abstractmethod
+    def _exact(self, key: object, place: Place) -> Any:
+        """Return a key in the exact form that the domain computes with, or refuse its type."""
+
+    def _each(self, column: KeyColumn, place: Place) -> list[Any]:
+        return [self._exact(key, place.at(row)) for row, key in enumerate(column.keys())]
+
+    @abstractmethod
+    def _rank_of(self, exact: Any, place: Place) -> int:
+        """Return the rank of a key in its exact form, or refuse it."""
+
+    @abstractmethod
+    def _span_of(self, low: Any, high: Any) -> tuple[int, int]:
+        """Return the span of a query whose bounds are exact, or None for open ends."""
+
+    def _column_ranks(self, column: KeyColumn) -> Ranks | None:
+        """Return the ranks of a whole column at once; None if it has to be read key by key."""
+        return None
+
+    def _column_spans(self, low: KeyColumn | None, high: KeyColumn | None) -> tuple[Ranks, Ranks] | None:
+        """Return the spans between two columns of the same length at once; None if they have to be read key by key."""
+        return None
 
     @abstractmethod
     def key(self, rank: int) -> object:
@@ -217,11 +242,6 @@ class Domain(ABC):
             )
         return int(rank)
 
-
-KEY = Place("the key")
-KEYS = Place("the keys")
-LOW = Place("the lower bound", query=True)
-HIGH = Place("the upper bound", query=True)
 
 DOMAINS: dict[str, type[Domain]] = {}
 

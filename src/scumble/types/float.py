@@ -15,30 +15,24 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.types.arrow import cast, family, values_of
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, Words, clipped_span
+from scumble.types.arrow import cast, values_of
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords, clipped_span
 from scumble.types.decimal import DECIMAL, NUMBER, decimal_part, exact
 from scumble.types.domain import (
     EMPTY,
-    HIGH,
-    KEY,
-    KEYS,
-    LOW,
     Domain,
     DomainPartError,
     Part,
-    Place,
+    Ranks,
+    check_bounds,
     is_nan,
     number_parts,
     outside,
-    uneven,
     wrong_type,
 )
 from scumble.types.grid import coarsen
 from scumble.types.integer import NUMERIC_SOURCES, is_common
-from scumble.types.keys import Floats, KeyColumn, Ticks, read_column, read_key
-
-__all__ = ["FloatDomain", "FloatType", "float_of", "float_word"]
+from scumble.types.keys import HIGH, KEY, KEYS, LOW, Floats, KeyColumn, Place, Ticks, read_key
 
 _LOW_BITS = 2**63 - 1
 _NAN_WORD = 0x7FF8 << 48
@@ -70,13 +64,14 @@ class FloatType(ColumnType):
     names = {"real": "float", "float4": "float", "float8": "double", "double precision": "double"} | {
         name: name for name in ("float", "double")
     }
+    families = ("float",)
     examples = ("float", "double")
     sql_types = (SqlType("FLOAT", 7, 24, 2, unsigned=False), SqlType("DOUBLE", 8, 53, 2, unsigned=False))
     full_interval = (float_word(-math.inf),), (_NAN_WORD,)
     sources = NUMERIC_SOURCES
     is_float = is_number = True
 
-    def _words(self, value: object) -> Words | None:
+    def _words(self, value: object) -> ValueWords | None:
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             return None
         try:
@@ -87,8 +82,7 @@ class FloatType(ColumnType):
         fits = (number == value or not is_finite) and (self.sql == "double" or _is_single(number))
         return (float_word(number),) if fits else None
 
-    def value_of(self, words: Words) -> float:
-        """Return the double of a word."""
+    def value_of(self, words: ValueWords) -> float:
         return float_of(words[0])
 
     def _bracket(self, value: object) -> Bracket | None:
@@ -118,19 +112,16 @@ class FloatType(ColumnType):
                 return None if single else float(value)
         return None
 
-    def _span(self, domain: Domain, low: Words, high: Words) -> tuple[int, int]:
+    def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
         return clipped_span(domain, low[0], high[0], (-_INFINITY, _INFINITY - 1), float_of)
 
     @property
     def arrow_name(self) -> str:
-        """Arrow's float of 32 or 64 bits."""
         return "float32" if self.sql == "float" else "float64"
 
     @classmethod
-    def of_arrow(cls, field: Any) -> Self | None:
-        """Recognise a float field; one of 16 bits becomes one of 32."""
-        if family(field.type) != "float":
-            return None
+    def of_arrow(cls, field: Any) -> Self:
+        """Return the type; a field of 16 bits becomes a column of 32."""
         return cls("double" if field.type.bit_width == 64 else "float")
 
     def convert(self, column: Column, array: Any, source: str, first_row: int) -> Any:
@@ -138,7 +129,6 @@ class FloatType(ColumnType):
         return cast(column, array, [self.arrow_type], first_row, exact=source not in ("string", "decimal"))
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
-        """Return the mapped bits of every double."""
         numbers = values_of(array, array.type.to_pandas_dtype()).astype(np.float64) + 0.0  # -0.0 becomes 0.0
         bits = numbers.view(np.int64)
         words: NDArray[np.int64] = bits ^ ((bits >> 63) & np.int64(_LOW_BITS))
@@ -184,10 +174,7 @@ class FloatDomain(Domain):
     def __init__(self, low: Decimal | str | int, high: Decimal | str | int, step: Decimal | str | int) -> None:
         given = (("low", low), ("high", high), ("step", step))
         low, high, step = (decimal_part(part, value) for part, value in given)
-        if step <= 0:
-            raise DomainPartError("step", "the step is not positive", hint="use a step such as 0.001")
-        if high < low:
-            raise DomainPartError("high", "the upper bound is below the lower bound", hint="swap the bounds")
+        check_bounds(low, high, step, "use a step such as 0.001")
         width = coarsen(math.ceil((Fraction(high) - Fraction(low)) / Fraction(step)))
         bins = _Bins.build(Fraction(low), Fraction(high), Fraction(step) * width)
         if bins.stride < math.ulp(max(abs(bins.least), abs(bins.most))):
@@ -197,76 +184,44 @@ class FloatDomain(Domain):
 
     @property
     def size(self) -> int:
-        """The number of bins."""
         return self._bins.size
 
     @property
     def width(self) -> int:
-        """How many steps share one rank: 1 unless the domain is larger than `MAX_SIZE`."""
         return self._width
 
     @property
     def text(self) -> str:
-        """The canonical text."""
         return f"float:{self.low}:{self.high}:{self.step}"
 
     def key(self, rank: int) -> float:
-        """Return the smallest float of a rank."""
         bins = self._bins
         edge = bins.low + self._checked_rank(rank) * bins.stride
         nearest = float(edge)
         smallest = nearest if Fraction(nearest) >= edge else math.nextafter(nearest, math.inf)
         return bins.least if rank == 0 else min(smallest, bins.most)
 
-    def rank(self, key: object) -> int:
-        """Return the bin of one number."""
-        return self._rank_of_number(self._number(key, KEY), KEY)
-
-    def ranks(self, keys: object) -> NDArray[np.int64]:
-        """Return the bin of every number."""
-        column = read_column(keys, KEYS)
+    def _column_ranks(self, column: KeyColumn) -> Ranks | None:
         values = self._floats(column, KEYS)
         if values is None or not self._bins.is_exact:
-            each = enumerate(column.keys())
-            listed = [self._rank_of_number(self._number(key, KEY.at(row)), KEY.at(row)) for row, key in each]
-            return np.array(listed, np.int64)
+            return None
         strays = ~((values >= self._bins.least) & (values <= self._bins.most))
         if strays.any():
             row = int(np.argmax(strays))
             raise (is_nan(KEY.at(row)) if np.isnan(values[row]) else outside(KEY.at(row), self.label))
         return self._bins.ranks(values)
 
-    def span(self, low: object, high: object) -> tuple[int, int]:
-        """Return the first and last bin of the query low <= key <= high."""
-        return self._span_of_numbers(
-            None if low is None else self._number(low, LOW), None if high is None else self._number(high, HIGH)
-        )
+    def _column_spans(self, low: KeyColumn | None, high: KeyColumn | None) -> tuple[Ranks, Ranks] | None:
+        lows = np.array([-math.inf]) if low is None else self._floats(low, LOW)
+        highs = np.array([math.inf]) if high is None else self._floats(high, HIGH)
+        if lows is None or highs is None or not self._bins.is_exact:
+            return None
+        for values, place in ((lows, LOW), (highs, HIGH)):
+            if np.isnan(values).any():
+                raise is_nan(place.at(int(np.argmax(np.isnan(values)))))
+        return self._bins.spans(*np.broadcast_arrays(lows, highs))
 
-    def spans(self, lows: object, highs: object) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first and last bin of many queries."""
-        if lows is None and highs is None:
-            return np.array([0]), np.array([self.size - 1])
-        low = read_column(-math.inf if lows is None else lows, LOW)
-        high = read_column(math.inf if highs is None else highs, HIGH)
-        if lows is not None and highs is not None and len(low) != len(high):
-            raise uneven(len(low), len(high))
-        count = len(high if lows is None else low)
-        low_values, high_values = self._floats(low, LOW), self._floats(high, HIGH)
-        if low_values is not None and high_values is not None and self._bins.is_exact:
-            for values, place in ((low_values, LOW), (high_values, HIGH)):
-                if np.isnan(values).any():
-                    raise is_nan(place.at(int(np.argmax(np.isnan(values)))))
-            return self._bins.spans(np.broadcast_to(low_values, count), np.broadcast_to(high_values, count))
-        each_low = [None] * count if lows is None else self._each_number(low, LOW)
-        each_high = [None] * count if highs is None else self._each_number(high, HIGH)
-        pairs = [self._span_of_numbers(*bounds) for bounds in zip(each_low, each_high, strict=True)]
-        both = np.array(pairs, np.int64).reshape(-1, 2)
-        return both[:, 0].copy(), both[:, 1].copy()
-
-    def _each_number(self, column: KeyColumn, place: Place) -> list[Fraction | float]:
-        return [self._number(key, place.at(row)) for row, key in enumerate(column.keys())]
-
-    def _number(self, key: object, place: Place) -> Fraction | float:
+    def _exact(self, key: object, place: Place) -> Fraction | float:
         """Return a key's exact value; a float only when it is infinite."""
         plain = read_key(key, place)
         if isinstance(plain, Decimal):
@@ -294,13 +249,13 @@ class FloatDomain(Domain):
             raise wrong_type(place, column.type_name, self.label, self.takes)
         return None
 
-    def _rank_of_number(self, number: Fraction | float, place: Place) -> int:
+    def _rank_of(self, exact: Fraction | float, place: Place) -> int:
         bins = self._bins
-        if isinstance(number, float) or not bins.holds(number):
+        if isinstance(exact, float) or not bins.ends[0] <= exact <= bins.ends[1]:
             raise outside(place, self.label)
-        return bins.rank(number)
+        return bins.rank(exact)
 
-    def _span_of_numbers(self, low: Fraction | float | None, high: Fraction | float | None) -> tuple[int, int]:
+    def _span_of(self, low: Fraction | float | None, high: Fraction | float | None) -> tuple[int, int]:
         bins = self._bins
         least, most = bins.ends
         if low is None or low < least:
@@ -341,12 +296,7 @@ class _Bins:
         low, stride, common = self._over
         return max(abs(low), abs(low + (self.size + 1) * stride), common) < _EXACT_PARTS
 
-    def holds(self, number: Fraction) -> bool:
-        """Whether a number lies between the bounds."""
-        return self.ends[0] <= number <= self.ends[1]
-
     def rank(self, number: Fraction) -> int:
-        """Return the bin of a number between the bounds."""
         return min(max(math.floor((number - self.low) / self.stride), 0), self.size - 1)
 
     def ranks(self, values: Doubles) -> NDArray[np.int64]:

@@ -12,24 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.types.domain import (
-    EMPTY,
-    HIGH,
-    KEY,
-    KEYS,
-    LOW,
-    MAX_SIZE,
-    Domain,
-    Place,
-    off_grid,
-    outside,
-    uneven,
-    wrong_type,
-)
-from scumble.types.keys import KeyColumn, Ticks, read_column
+from scumble.types.domain import EMPTY, MAX_SIZE, Domain, Ranks, off_grid, outside, wrong_type
+from scumble.types.keys import HIGH, KEY, KEYS, LOW, KeyColumn, Place, Ticks
 
 AnyArray = NDArray[Any]
-Ints = NDArray[np.int64]
 
 _WORD = 2**64
 _BLOCK = 1 << 15  # values handled at a time, so that intermediate columns stay in the cache
@@ -125,7 +111,6 @@ class Grid:
 
     @property
     def size(self) -> int:
-        """The number of ranks."""
         return -(-self.points // self.width)
 
     @property
@@ -143,7 +128,7 @@ class Grid:
         common = gcd(scale, step)
         return Axis(least, most, scale // common, rest // common, -(-rest // common), step // common)
 
-    def ranks(self, values: AnyArray, tick: Fraction) -> Ints:
+    def ranks(self, values: AnyArray, tick: Fraction) -> Ranks:
         """Return the ranks of int64 or uint64 multiples of `tick`; raise `Stray` at the first not held."""
         if len(values) == 0:
             return np.zeros(0, np.int64)
@@ -161,7 +146,7 @@ class Grid:
             ranks[start : start + _BLOCK] = points if self.width == 1 else points >> self.shift
         return ranks
 
-    def spans(self, lows: AnyArray | None, highs: AnyArray | None, tick: Fraction) -> tuple[Ints, Ints]:
+    def spans(self, lows: AnyArray | None, highs: AnyArray | None, tick: Fraction) -> tuple[Ranks, Ranks]:
         """Return the spans of the queries between two columns of multiples of `tick`; None is open-ended."""
         count = len(lows) if lows is not None else len(highs) if highs is not None else 0
         axis = self.axis(tick)
@@ -213,7 +198,7 @@ class GridDomain(Domain):
     _grid: Grid
 
     @abstractmethod
-    def _units(self, key: object, place: Place) -> Units:
+    def _exact(self, key: object, place: Place) -> Units:
         """Return how many units a key is, or refuse its type."""
 
     @abstractmethod
@@ -222,77 +207,42 @@ class GridDomain(Domain):
 
     @property
     def size(self) -> int:
-        """The number of ranks, N."""
         return self._grid.size
 
     @property
     def width(self) -> int:
-        """How many neighbouring steps share one rank: 1 unless the domain is larger than `MAX_SIZE`."""
         return self._grid.width
 
-    def rank(self, key: object) -> int:
-        """Return the rank of one key."""
-        return self._rank_of_units(self._units(key, KEY), KEY)
-
-    def ranks(self, keys: object) -> NDArray[np.int64]:
-        """Return the rank of every key."""
-        column = read_column(keys, KEYS)
+    def _column_ranks(self, column: KeyColumn) -> Ranks | None:
         ticks = self._ticks(column, KEYS)
         if ticks is None:
-            ranks = np.empty(len(column), np.int64)
-            for row, key in enumerate(column.keys()):
-                place = KEY.at(row)
-                ranks[row] = self._rank_of_units(self._units(key, place), place)
-            return ranks
+            return None
         try:
             return self._grid.ranks(ticks.values, ticks.tick)
         except Stray as found:
             stray = found
         raise (off_grid if stray.between else outside)(KEY.at(stray.row), self.label)
 
-    def span(self, low: object, high: object) -> tuple[int, int]:
-        """Return the first and last rank of the query low <= key <= high."""
-        return self._span_of_units(
-            None if low is None else self._units(low, LOW), None if high is None else self._units(high, HIGH)
+    def _column_spans(self, low: KeyColumn | None, high: KeyColumn | None) -> tuple[Ranks, Ranks] | None:
+        lows = None if low is None else self._ticks(low, LOW)
+        highs = None if high is None else self._ticks(high, HIGH)
+        known = [ticks for ticks in (lows, highs) if ticks is not None]
+        read_all = (low is None or lows is not None) and (high is None or highs is not None)
+        if not read_all or known[0].tick != known[-1].tick:
+            return None
+        return self._grid.spans(
+            None if lows is None else lows.values, None if highs is None else highs.values, known[0].tick
         )
 
-    def spans(self, lows: object, highs: object) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first and last rank of many queries."""
-        low = None if lows is None else read_column(lows, LOW)
-        high = None if highs is None else read_column(highs, HIGH)
-        if low is None and high is None:
-            return np.array([0]), np.array([self.size - 1])
-        if low is not None and high is not None and len(low) != len(high):
-            raise uneven(len(low), len(high))
-        low_ticks = None if low is None else self._ticks(low, LOW)
-        high_ticks = None if high is None else self._ticks(high, HIGH)
-        known = [ticks for ticks in (low_ticks, high_ticks) if ticks is not None]
-        read_all = (low is None or low_ticks is not None) and (high is None or high_ticks is not None)
-        if read_all and known[0].tick == known[-1].tick:
-            return self._grid.spans(
-                None if low_ticks is None else low_ticks.values,
-                None if high_ticks is None else high_ticks.values,
-                known[0].tick,
-            )
-        count = len(low if low is not None else high or [])
-        each_low = self._each_units(low, LOW, count)
-        each_high = self._each_units(high, HIGH, count)
-        pairs = [self._span_of_units(*bounds) for bounds in zip(each_low, each_high, strict=True)]
-        both = np.array(pairs, np.int64).reshape(-1, 2)
-        return both[:, 0].copy(), both[:, 1].copy()
-
-    def _each_units(self, column: KeyColumn | None, place: Place, count: int) -> list[Units | None]:
-        if column is None:
-            return [None] * count
+    def _each(self, column: KeyColumn, place: Place) -> list[Any]:
         ticks = self._ticks(column, place)
         if ticks is not None:
             return [value * ticks.tick for value in ticks.values.tolist()]
-        return [self._units(key, place.at(row)) for row, key in enumerate(column.keys())]
+        return super()._each(column, place)
 
-    def _rank_of_units(self, units: Units, place: Place) -> int:
+    def _rank_of(self, exact: Units, place: Place) -> int:
         grid = self._grid
-        if grid.binned and isinstance(units, Fraction):
-            units = floor(units)
+        units = floor(exact) if grid.binned and isinstance(exact, Fraction) else exact
         if not grid.low <= units <= grid.high or isinstance(units, float):
             raise outside(place, self.label)
         point, rest = divmod(units - grid.low, grid.step)
@@ -300,7 +250,7 @@ class GridDomain(Domain):
             raise off_grid(place, self.label)
         return point >> grid.shift
 
-    def _span_of_units(self, low: Units | None, high: Units | None) -> tuple[int, int]:
+    def _span_of(self, low: Units | None, high: Units | None) -> tuple[int, int]:
         grid = self._grid
         if low is not None and high is not None and low > high:
             return EMPTY

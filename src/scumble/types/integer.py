@@ -15,12 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import check_rows, values_of
-from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, Words
-from scumble.types.domain import EMPTY, HIGH, LOW, Domain, DomainPartError, Part, Place, number_parts
+from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, ValueWords
+from scumble.types.domain import EMPTY, TITLES, Domain, DomainPartError, Part, check_bounds, number_parts
 from scumble.types.grid import Grid, GridDomain
-from scumble.types.keys import KeyColumn, Objects, Ticks, read_key
-
-__all__ = ["NUMERIC_SOURCES", "IntegerDomain", "IntegerType", "beyond", "is_common", "unscaled"]
+from scumble.types.keys import HIGH, LOW, KeyColumn, Objects, Place, Ticks, read_key
 
 
 class _Size(NamedTuple):
@@ -55,6 +53,7 @@ class IntegerType(ColumnType):
 
     kind = "integer"
     names = _NAMES
+    families = ("integer",)
     examples = tuple(_SIZES)
     sql_types = tuple(
         SqlType(sql.upper(), size.code, size.digits, 10, unsigned=sql.startswith("u")) for sql, size in _SIZES.items()
@@ -69,16 +68,14 @@ class IntegerType(ColumnType):
 
     @cached_property
     def full_interval(self) -> Interval:
-        """Every integer of the type."""
         size = _SIZES[self.sql]
         return (size.least,), (size.most,)
 
-    def _words(self, value: object) -> Words | None:
+    def _words(self, value: object) -> ValueWords | None:
         number = unscaled(value, 0)
         return None if number is None else (number,)
 
-    def value_of(self, words: Words) -> int:
-        """Return the word, which is the integer."""
+    def value_of(self, words: ValueWords) -> int:
         return words[0]
 
     def _bracket(self, value: object) -> Bracket | None:
@@ -97,22 +94,18 @@ class IntegerType(ColumnType):
                 return (int(value), int(value)) if size.least <= int(value) <= size.most else None
         return None
 
-    def _span(self, domain: Domain, low: Words, high: Words) -> tuple[int, int]:
+    def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
         return domain.span(low[0], high[0])
 
     @property
     def arrow_name(self) -> str:
-        """Arrow's integer of the same size and sign."""
         return _SIZES[self.sql].arrow
 
     @classmethod
-    def of_arrow(cls, field: Any) -> Self | None:
-        """Recognise an integer field."""
-        sql = next((sql for sql, size in _SIZES.items() if size.arrow == str(field.type)), None)
-        return None if sql is None else cls(sql)
+    def of_arrow(cls, field: Any) -> Self:
+        return cls(next(sql for sql, size in _SIZES.items() if size.arrow == str(field.type)))
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
-        """Return the integers, widened."""
         words = values_of(array, array.type.to_pandas_dtype()).astype(np.int64)
         if self.sql == "ubigint":
             check_rows(column, words < 0, valid, first_row, "the value is 2^63 or more")
@@ -162,10 +155,7 @@ class IntegerDomain(GridDomain):
 
     def __init__(self, low: int, high: int, step: int = 1) -> None:
         low, high, step = (_integer(part, value) for part, value in (("low", low), ("high", high), ("step", step)))
-        if step <= 0:
-            raise DomainPartError("step", "the step is not positive", hint="use a step of 1 or more")
-        if high < low:
-            raise DomainPartError("high", "the upper bound is below the lower bound", hint="swap the bounds")
+        check_bounds(low, high, step, "use a step of 1 or more")
         grid = Grid.build(low, high, step)
         for name, value in (("low", low), ("high", high), ("step", step), ("_grid", grid)):
             object.__setattr__(self, name, value)
@@ -173,27 +163,23 @@ class IntegerDomain(GridDomain):
 
     @classmethod
     def of_parts(cls, low: str, high: str, step: str = "1") -> "IntegerDomain":
-        """Build the domain from the numbers in its text."""
         return cls(int(low), int(high), int(step))
 
     @property
     def cell_type(self) -> str:
-        """The integers of 64 bits that hold every key."""
         return "bigint" if self.high < 2**63 else "ubigint"
 
     @property
     def text(self) -> str:
-        """The canonical text."""
         return f"int:{self.low}:{self.high}" + ("" if self.step == 1 else f":{self.step}")
 
     def key(self, rank: int) -> int:
-        """Return the smallest integer of a rank."""
         return self.low + self._checked_rank(rank) * self.step * self.width
 
     def span(self, low: object, high: object) -> tuple[int, int]:
         """Return the first and last rank of the query low <= key <= high; the fast way for one query."""
-        first = self.low if low is None else low if type(low) is int else self._units(low, LOW)
-        last = self.high if high is None else high if type(high) is int else self._units(high, HIGH)
+        first = self.low if low is None else low if type(low) is int else self._exact(low, LOW)
+        last = self.high if high is None else high if type(high) is int else self._exact(high, HIGH)
         least = self.low
         if first < least:  # noqa: PLR1730  (half the time of `max`)
             first = least
@@ -203,15 +189,14 @@ class IntegerDomain(GridDomain):
             return EMPTY
         if self._plain:
             return first - least, last - least
-        return self._span_of_units(first, last)
+        return self._span_of(first, last)
 
     def rank(self, key: object) -> int:
-        """Return the rank of one integer."""
         if self._plain and type(key) is int and self.low <= key <= self.high:
             return key - self.low
         return super().rank(key)
 
-    def _units(self, key: object, place: Place) -> int:
+    def _exact(self, key: object, place: Place) -> int:
         plain = int(key) if type(key) is np.int64 else read_key(key, place)
         if isinstance(plain, int) and not isinstance(plain, bool):
             return plain
@@ -227,10 +212,7 @@ class IntegerDomain(GridDomain):
 
 def _integer(part: str, value: object) -> int:
     if not isinstance(value, int | np.integer) or isinstance(value, bool | np.timedelta64):
-        raise DomainPartError(part, f"{_PARTS[part]} is not an integer", hint="write int:LOW:HIGH or int:LOW:HIGH:STEP")
+        raise DomainPartError(part, f"{TITLES[part]} is not an integer", hint="write int:LOW:HIGH or int:LOW:HIGH:STEP")
     if not _LEAST <= value <= _MOST:
-        raise DomainPartError(part, f"{_PARTS[part]} does not fit in 64 bits", hint="use decimal:LOW:HIGH:STEP")
+        raise DomainPartError(part, f"{TITLES[part]} does not fit in 64 bits", hint="use decimal:LOW:HIGH:STEP")
     return int(value)
-
-
-_PARTS = {"low": "the lower bound", "high": "the upper bound", "step": "the step"}

@@ -6,13 +6,12 @@ Everything here is secret; a null is refused with its row and nothing else.
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.errors import InvalidKeys
-from scumble.types.domain import Place, is_null
+from scumble.errors import InvalidKeys, OutOfDomain
 
 DAY_NS = 86_400 * 10**9
 UNIT_NS = {
@@ -30,6 +29,38 @@ UNIT_NS = {
 }
 _NAT = -(2**63)
 _FAR_MONTHS = 12 * 20_000  # beyond every date that a domain can hold, and safe to turn into days
+
+
+Refused = TypeVar("Refused", InvalidKeys, OutOfDomain)
+
+
+class Place(NamedTuple):
+    """Where a key stands: what it is called, its row if it has one, and whether it is a bound of a query."""
+
+    subject: str
+    row: int | None = None
+    query: bool = False
+
+    def at(self, row: int) -> "Place":
+        return Place(self.subject, row, self.query)
+
+    def refused(self, kind: type[Refused], trouble: str, hint: str) -> Refused:
+        """Build the error for the key that stands here: the subject, its row, and what is wrong with it."""
+        subject = "the key" if self.row is not None and self.subject == "the keys" else self.subject
+        return kind(trouble, hint=hint, row=self.row, subject=subject)
+
+
+def is_null(place: Place) -> InvalidKeys:
+    """Build the error for a missing key."""
+    if place.query:
+        return place.refused(InvalidKeys, " is null", "pass None itself for an open-ended query")
+    return place.refused(InvalidKeys, " is null", "drop or fill the nulls first: a null has no rank")
+
+
+KEY = Place("the key")
+KEYS = Place("the keys")
+LOW = Place("the lower bound", query=True)
+HIGH = Place("the upper bound", query=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +93,6 @@ class Floats:
         return len(self.values)
 
     def keys(self) -> list[object]:
-        """Return the floats one by one."""
         return list(self.values.tolist())
 
 
@@ -78,7 +108,6 @@ class Texts:
         return len(self.values) if self.codes is None else len(self.codes)
 
     def keys(self) -> list[object]:
-        """Return the strings one by one."""
         return list(self.values) if self.codes is None else [self.values[code] for code in self.codes]
 
 
@@ -93,7 +122,6 @@ class Objects:
         return len(self.values)
 
     def keys(self) -> list[object]:
-        """Return the keys one by one."""
         return self.values
 
 

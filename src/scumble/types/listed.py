@@ -5,31 +5,16 @@ The list is public, keys and ranks are secret; the search is for the owner's sid
 
 import json
 import math
-from abc import abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.types.domain import (
-    EMPTY,
-    HIGH,
-    KEY,
-    KEYS,
-    LOW,
-    MAX_SIZE,
-    Domain,
-    DomainPartError,
-    Place,
-    is_nan,
-    uneven,
-    unlisted,
-    wrong_type,
-)
-from scumble.types.keys import KeyColumn, Objects, Texts, Ticks, read_column, read_key
+from scumble.types.domain import EMPTY, MAX_SIZE, Domain, DomainPartError, Ranks, is_nan, unlisted, wrong_type
+from scumble.types.keys import KEY, KEYS, KeyColumn, Objects, Place, Texts, Ticks, read_column, read_key
 
 Listed = int | str
 
@@ -39,38 +24,10 @@ class ListDomain(Domain):
 
     @property
     def is_list(self) -> bool:
-        """Whether the domain carries an explicit public list: always."""
         return True
 
-    def span(self, low: object, high: object) -> tuple[int, int]:
-        """Return the first and last rank of the query low <= key <= high."""
-        first_key = None if low is None else self._plain(low, LOW)
-        last_key = None if high is None else self._plain(high, HIGH)
-        return self._span_of_plain(first_key, last_key)
-
-    def spans(self, lows: object, highs: object) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first and last rank of many queries."""
-        low = None if lows is None else read_column(lows, LOW)
-        high = None if highs is None else read_column(highs, HIGH)
-        if low is None and high is None:
-            return np.array([0]), np.array([self.size - 1])
-        if low is not None and high is not None and len(low) != len(high):
-            raise uneven(len(low), len(high))
-        count = len(low if low is not None else high or [])
-        each_low = [None] * count if low is None else self._each_plain(low, LOW)
-        each_high = [None] * count if high is None else self._each_plain(high, HIGH)
-        pairs = [self._span_of_plain(*bounds) for bounds in zip(each_low, each_high, strict=True)]
-        both = np.array(pairs, np.int64).reshape(-1, 2)
-        return both[:, 0].copy(), both[:, 1].copy()
-
-    def _each_plain(self, column: KeyColumn, place: Place) -> Sequence[Any]:
-        return [self._plain(key, place.at(row)) for row, key in enumerate(column.keys())]
-
-    def _plain(self, key: object, place: Place) -> Any:
+    def _exact(self, key: object, place: Place) -> Any:
         """Return the key as a plain string, or refuse its type."""
-        return self._text(key, place)
-
-    def _text(self, key: object, place: Place) -> str:
         plain = read_key(key, place)
         if isinstance(plain, str):
             return str(plain)
@@ -78,9 +35,20 @@ class ListDomain(Domain):
             raise is_nan(place)
         raise wrong_type(place, type(plain).__name__, self.label, self.takes)
 
-    @abstractmethod
-    def _span_of_plain(self, low: Any, high: Any) -> tuple[int, int]:
-        """Return the span of a query whose bounds are plain, or None for open ends."""
+    def _column_ranks(self, column: KeyColumn) -> Ranks | None:
+        """Rank a column of strings, each distinct one once."""
+        if not isinstance(column, Texts):
+            return None
+        if column.codes is not None:
+            first_rows = _first_rows(column.codes, len(column.values))
+            table = [self._rank_of(text, KEY.at(row)) for text, row in zip(column.values, first_rows, strict=True)]
+            ranks: Ranks = np.array(table, np.int64)[column.codes]
+            return ranks
+        known: dict[str, int] = {}
+        for row, text in enumerate(column.values):
+            if text not in known:
+                known[text] = self._rank_of(text, KEY.at(row))
+        return np.array([known[text] for text in column.values], np.int64)
 
 
 def string_list(values: Sequence[str], name: str) -> tuple[str, ...]:
@@ -125,25 +93,6 @@ def search_span(listed: Sequence[Any], low: Any, high: Any) -> tuple[int, int]:
     return EMPTY if first > last else (first, last)
 
 
-def text_ranks(
-    column: KeyColumn, rank: Callable[[Any, Place], int], plain: Callable[[object, Place], Any]
-) -> NDArray[np.int64]:
-    """Rank a column of strings, each distinct one once."""
-    if isinstance(column, Texts) and column.codes is not None:
-        first_rows = _first_rows(column.codes, len(column.values))
-        table = [rank(text, KEY.at(row)) for text, row in zip(column.values, first_rows, strict=True)]
-        ranks: NDArray[np.int64] = np.array(table, np.int64)[column.codes]
-        return ranks
-    known: dict[object, int] = {}
-    if isinstance(column, Texts):
-        for row, text in enumerate(column.values):
-            if text not in known:
-                known[text] = rank(text, KEY.at(row))
-        return np.array([known[text] for text in column.values], np.int64)
-    listed = [rank(plain(key, KEY.at(row)), KEY.at(row)) for row, key in enumerate(column.keys())]
-    return np.array(listed, np.int64)
-
-
 def _first_rows(codes: NDArray[Any], count: int) -> list[int]:
     """Return the first row of each code, so that an error can name it."""
     rows = np.full(count, len(codes), np.int64)
@@ -181,42 +130,31 @@ class ExplicitKeys(ListDomain):
 
     @property
     def cell_type(self) -> str:
-        """Text, or the integers of 64 bits that hold every key."""
         if self._sorted is None:
             return "text"
         return "bigint" if int(self.keys[-1]) < 2**63 else "ubigint"
 
     @property
     def size(self) -> int:
-        """The number of keys in the list."""
         return len(self.keys)
 
     @property
     def text(self) -> str:
-        """The canonical text."""
         return f"keys:{list_text(self.keys)}"
 
     def key(self, rank: int) -> Listed:
-        """Return the key of a rank."""
         return self.keys[self._checked_rank(rank)]
 
-    def rank(self, key: object) -> int:
-        """Return the place of one key in the list."""
-        return self._rank_of_plain(self._plain(key, KEY), KEY)
-
-    def ranks(self, keys: object) -> NDArray[np.int64]:
-        """Return the place of every key in the list."""
-        column = read_column(keys, KEYS)
+    def _column_ranks(self, column: KeyColumn) -> Ranks | None:
         if self._sorted is None:
-            return text_ranks(column, self._rank_of_plain, self._plain)
+            return super()._column_ranks(column)
         if isinstance(column, Ticks) and column.kind == "integer":
             return self._integer_ranks(column.values)
         if len(column) and not isinstance(column, Objects):
             raise wrong_type(KEYS, column.type_name, self.label, self.takes)
-        plain = self._each_plain(column, KEY)
-        return np.array([self._rank_of_plain(key, KEY.at(row)) for row, key in enumerate(plain)], np.int64)
+        return None
 
-    def _integer_ranks(self, values: NDArray[Any]) -> NDArray[np.int64]:
+    def _integer_ranks(self, values: NDArray[Any]) -> Ranks:
         listed, first, last = self._sorted, self.keys[0], self.keys[-1]
         strays = (values < first) | (values > last)
         if strays.any() or listed is None:
@@ -229,24 +167,20 @@ class ExplicitKeys(ListDomain):
             raise unlisted(KEY.at(int(np.argmax(strays))), self.label)
         return places.astype(np.int64, copy=False)
 
-    def spans(self, lows: object, highs: object) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the first and last rank of many queries."""
-        both = (read_column(column, place) for column, place in ((lows, LOW), (highs, HIGH)) if column is not None)
-        columns = [column for column in both if isinstance(column, Ticks) and column.kind == "integer"]
+    def _column_spans(self, low: KeyColumn | None, high: KeyColumn | None) -> tuple[Ranks, Ranks] | None:
         listed = self._sorted
-        if listed is None or len(columns) < 2 or any(column.values.dtype != listed.dtype for column in columns):
-            return super().spans(lows, highs)
-        low, high = columns
-        if len(low) != len(high):
-            raise uneven(len(low), len(high))
-        firsts = np.searchsorted(listed, low.values, side="left")
-        lasts = np.searchsorted(listed, high.values, side="right") - 1
+        integers = [column for column in (low, high) if isinstance(column, Ticks) and column.kind == "integer"]
+        if listed is None or len(integers) < 2 or any(column.values.dtype != listed.dtype for column in integers):
+            return None
+        lows, highs = integers
+        firsts = np.searchsorted(listed, lows.values, side="left")
+        lasts = np.searchsorted(listed, highs.values, side="right") - 1
         answered = firsts <= lasts
         return (firsts * answered).astype(np.int64), ((lasts + 1) * answered - 1).astype(np.int64)
 
-    def _plain(self, key: object, place: Place) -> Any:
+    def _exact(self, key: object, place: Place) -> Any:
         if self._sorted is None:
-            return self._text(key, place)
+            return super()._exact(key, place)
         plain = read_key(key, place)
         if isinstance(plain, float) and math.isnan(plain):
             raise is_nan(place)
@@ -254,18 +188,18 @@ class ExplicitKeys(ListDomain):
             raise wrong_type(place, type(plain).__name__, self.label, self.takes)
         return plain
 
-    def _rank_of_plain(self, key: Any, place: Place) -> int:
+    def _rank_of(self, exact: Any, place: Place) -> int:
         if self._sorted is None:
-            place_in_list = self._places.get(key, -1)
+            place_in_list = self._places.get(exact, -1)
         else:
-            place_in_list = bisect_left(self.keys, key)
-            if place_in_list == len(self.keys) or self.keys[place_in_list] != key:
+            place_in_list = bisect_left(self.keys, exact)
+            if place_in_list == len(self.keys) or self.keys[place_in_list] != exact:
                 place_in_list = -1
         if place_in_list < 0:
             raise unlisted(place, self.label)
         return place_in_list
 
-    def _span_of_plain(self, low: Any, high: Any) -> tuple[int, int]:
+    def _span_of(self, low: Any, high: Any) -> tuple[int, int]:
         return search_span(self.keys, low, high)
 
 

@@ -15,13 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.errors import BadRows, InvalidParameter
-from scumble.types.arrow import bitmap, family, first_failure, refused
-from scumble.types.column import Bracket, Column, ColumnType, Interval, Operator, SqlType, Words, numbers_in
-from scumble.types.domain import EMPTY, KEY, KEYS, MAX_SIZE, Domain, DomainPartError, Place
-from scumble.types.keys import read_column
-from scumble.types.listed import ListDomain, list_text, string_list, text_ranks
-
-__all__ = ["ANY", "ONE", "StringDomain", "TextType", "pattern_parts", "utf8"]
+from scumble.types.arrow import bitmap, first_failure, refused
+from scumble.types.column import Bracket, Column, ColumnType, Interval, Operator, SqlType, ValueWords, numbers_in
+from scumble.types.domain import EMPTY, MAX_SIZE, Domain, DomainPartError
+from scumble.types.keys import Place
+from scumble.types.listed import ListDomain, list_text, string_list
 
 MAX_BYTES = 1 << 16
 DEFAULT_BYTES = 64
@@ -43,6 +41,7 @@ class TextType(ColumnType):
 
     kind = "text"
     names = dict.fromkeys(("text", "varchar", "string", "char", "bpchar"), "text")
+    families = ("string",)
     examples = ("text(25)",)
     sql_types = (SqlType("VARCHAR", 12, 2**31 - 1, quote="'"),)
     arrow_name = "string"
@@ -65,7 +64,6 @@ class TextType(ColumnType):
 
     @property
     def label(self) -> str:
-        """The type with its number of bytes, which DuckDB's name lacks."""
         return f"text({self.max_bytes})"
 
     @cached_property
@@ -75,22 +73,20 @@ class TextType(ColumnType):
 
     @cached_property
     def full_interval(self) -> Interval:
-        """Every text of so many bytes."""
         letters = self.words - 1
         return (_LEAST_WORD,) * letters + (0,), (_MOST_WORD,) * letters + (self.max_bytes,)
 
-    def _words(self, value: object) -> Words | None:
+    def _words(self, value: object) -> ValueWords | None:
         encoded = utf8(value)
         return None if encoded is None or len(encoded) > self.max_bytes else self._packed(encoded)
 
-    def _packed(self, encoded: bytes, length: int | None = None) -> Words:
+    def _packed(self, encoded: bytes, length: int | None = None) -> ValueWords:
         """Return the words of at most `max_bytes` bytes; `length` stands in the last word if it is to be another."""
         letters = self.words - 1
         padded = struct.unpack(f">{letters}Q", encoded.ljust(8 * letters, b"\0"))
         return (*(word + _LEAST_WORD for word in padded), len(encoded) if length is None else length)
 
-    def value_of(self, words: Words) -> str:
-        """Return the text."""
+    def value_of(self, words: ValueWords) -> str:
         return _unpacked(words)[: words[-1]].decode()
 
     def _bracket(self, value: object) -> Bracket | None:
@@ -112,7 +108,6 @@ class TextType(ColumnType):
         return low, high
 
     def prefix_interval(self, prefix: str) -> Interval | None:
-        """Return the words of the texts that start with `prefix`."""
         encoded = utf8(prefix)
         if encoded is None:
             return None
@@ -139,13 +134,13 @@ class TextType(ColumnType):
         """Words compare if there are as many."""
         return isinstance(other, TextType) and self.words == other.words
 
-    def _span(self, domain: Domain, low: Words, high: Words) -> tuple[int, int]:
+    def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
         least, most = self.full_interval
         return domain.span(
             None if low <= least else _text_at_or_before(low), None if high >= most else self._text_at_or_after(high)
         )
 
-    def _text_at_or_after(self, words: Words) -> str:
+    def _text_at_or_after(self, words: ValueWords) -> str:
         """Return a text that no text of the type at or before the upper bound exceeds.
 
         An upper bound is a text's words; or with less than its length, for what is before it; or filled up with 0xff
@@ -175,9 +170,8 @@ class TextType(ColumnType):
         return whole[:-1] + previous + _GREATEST * (self.max_bytes + 1)
 
     @classmethod
-    def of_arrow(cls, field: Any) -> Self | None:
-        """Recognise a string field, of the usual number of bytes."""
-        return cls("varchar") if family(field.type) == "string" else None
+    def of_arrow(cls, field: Any) -> Self:
+        return cls("varchar")
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
         """Return the words of strings, whatever stands at the nulls."""
@@ -216,7 +210,6 @@ class TextType(ColumnType):
         )
 
     def decode(self, words: NDArray[Any], valid: NDArray[Any] | None) -> Any:
-        """Return strings, of the length that the last word says."""
         import pyarrow as pa
 
         count, letters = len(words), words.shape[1] - 1
@@ -274,12 +267,12 @@ def pattern_parts(pattern: str, escape: str | None) -> list[tuple[bool, str]] | 
     return parts
 
 
-def _unpacked(words: Words) -> bytes:
+def _unpacked(words: ValueWords) -> bytes:
     """Return the padded bytes of a text's words."""
     return struct.pack(f">{len(words) - 1}Q", *(word - _LEAST_WORD for word in words[:-1]))
 
 
-def _text_at_or_before(words: Words) -> str:
+def _text_at_or_before(words: ValueWords) -> str:
     """Return the greatest text at or before a lower bound that words can spell; cut in a character, the part before."""
     padded, length = _unpacked(words), words[-1]
     return _valid_part(padded.ljust(length, b"\0")[: max(0, length)])
@@ -319,31 +312,20 @@ class StringDomain(ListDomain):
 
     @property
     def size(self) -> int:
-        """The number of intervals between split points."""
         return len(self.splits) + 1
 
     @property
     def text(self) -> str:
-        """The canonical text."""
         return f"string:{list_text(self.splits)}"
 
     def key(self, rank: int) -> str:
-        """Return the smallest string of a rank."""
         return self.splits[rank - 1] if self._checked_rank(rank) else ""
 
-    def rank(self, key: object) -> int:
-        """Return the number of split points at or before one string."""
-        return self._rank_of_plain(self._plain(key, KEY), KEY)
-
-    def ranks(self, keys: object) -> NDArray[np.int64]:
-        """Return the number of split points at or before every string."""
-        return text_ranks(read_column(keys, KEYS), self._rank_of_plain, self._plain)
-
-    def _rank_of_plain(self, key: Any, place: Place) -> int:
+    def _rank_of(self, exact: Any, place: Place) -> int:
         # Python compares strings by code point, which is the order of their UTF-8 bytes.
-        return bisect_right(self.splits, key)
+        return bisect_right(self.splits, exact)
 
-    def _span_of_plain(self, low: Any, high: Any) -> tuple[int, int]:
+    def _span_of(self, low: Any, high: Any) -> tuple[int, int]:
         if low is not None and high is not None and low > high:
             return EMPTY
         first = 0 if low is None else bisect_right(self.splits, low)

@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import check_rows, values_of
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, Words
-
-__all__ = ["TimeType"]
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords
 
 _DAY_US = 86_400 * 10**6
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?", re.ASCII)
@@ -21,19 +19,19 @@ class TimeType(ColumnType):
 
     kind = "time"
     names = dict.fromkeys(["time"], "time")
+    families = ("time",)
     examples = ("time",)
     sql_types = (SqlType("TIME", 92, 15, quote="'", subcode=2),)
     full_interval = (0,), (_DAY_US - 1,)
     arrow_name = "time64"
     sources = frozenset(["time", "string"])
 
-    def _words(self, value: object) -> Words | None:
+    def _words(self, value: object) -> ValueWords | None:
         if not isinstance(value, time) or value.tzinfo is not None:
             return None
         return (((value.hour * 60 + value.minute) * 60 + value.second) * 10**6 + value.microsecond,)
 
-    def value_of(self, words: Words) -> time:
-        """Return the time of day."""
+    def value_of(self, words: ValueWords) -> time:
         seconds, microsecond = divmod(words[0], 10**6)
         return time(seconds // 3600, seconds // 60 % 60, seconds % 60, microsecond)
 
@@ -48,13 +46,11 @@ class TimeType(ColumnType):
 
     @property
     def arrow_type(self) -> Any:
-        """Arrow's time in microseconds."""
         import pyarrow as pa
 
         return pa.time64("us")
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
-        """Return the microseconds, of one day only."""
         words = values_of(array, np.int64).copy()
         check_rows(column, (words < 0) | (words >= _DAY_US), valid, first_row, "the time is not of one day")
         return words

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.types.arrow import family, values_of
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, Words, clipped_span
+from scumble.types.arrow import values_of
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords, clipped_span
 from scumble.types.date import (
     EPOCH,
     FIRST_DAY,
@@ -29,8 +29,6 @@ from scumble.types.date import (
 from scumble.types.domain import Domain, DomainPartError, Part
 from scumble.types.grid import Grid
 from scumble.types.keys import DAY_NS
-
-__all__ = ["TimestampDomain", "TimestampType"]
 
 _ZONED = "timestamp with time zone"
 _ARROW_UNITS = {"timestamp_s": "s", "timestamp_ms": "ms", "timestamp": "us", "timestamp_ns": "ns", _ZONED: "us"}
@@ -55,6 +53,7 @@ class TimestampType(ColumnType):
         "timestamp without time zone": "timestamp",
         "timestamptz": _ZONED,
     }
+    families = ("timestamp", "zoned")
     examples = tuple(_ARROW_UNITS)
     sql_types = (
         SqlType("TIMESTAMP", 93, 26, quote="'", subcode=3),
@@ -79,11 +78,11 @@ class TimestampType(ColumnType):
     def _unit_ns(self) -> int:
         return 10**9 // _PER_SECOND[self._unit]
 
-    def _words(self, value: object) -> Words | None:
+    def _words(self, value: object) -> ValueWords | None:
         ticks = ticks_of(value) if isinstance(value, date | np.datetime64) else None
         return None if ticks is None or ticks % self._unit_ns else (ticks // self._unit_ns,)
 
-    def value_of(self, words: Words) -> datetime | np.datetime64:
+    def value_of(self, words: ValueWords) -> datetime | np.datetime64:
         """Return the moment, in UTC if the type has a zone; as an np.datetime64 where Python cannot hold it."""
         if self._unit == "ns":
             return np.datetime64(words[0], "ns")
@@ -114,7 +113,7 @@ class TimestampType(ColumnType):
         """Words count the same unit, and both have a zone or neither."""
         return isinstance(other, TimestampType) and self.sql == other.sql
 
-    def _span(self, domain: Domain, low: Words, high: Words) -> tuple[int, int]:
+    def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
         per_second = _PER_SECOND[self._unit]
         least, most = FIRST_DAY * _DAY_SECONDS * per_second, (LAST_DAY + 1) * _DAY_SECONDS * per_second - 1
         if self._unit == "ns":
@@ -128,21 +127,17 @@ class TimestampType(ColumnType):
 
     @property
     def arrow_type(self) -> Any:
-        """Arrow's timestamp of the same unit and zone."""
         import pyarrow as pa
 
         return pa.timestamp("us", tz=self.zone or "UTC") if self.sql == _ZONED else pa.timestamp(self._unit)
 
     @property
     def sources(self) -> frozenset[str]:
-        """Instants from instants, local times from local times."""
         return frozenset(["zoned", "string"] if self.sql == _ZONED else ["timestamp", "date", "string"])
 
     @classmethod
-    def of_arrow(cls, field: Any) -> Self | None:
-        """Recognise a timestamp field; one with a zone is kept in microseconds."""
-        if family(field.type) not in ("timestamp", "zoned"):
-            return None
+    def of_arrow(cls, field: Any) -> Self:
+        """Return the type; a field with a zone is kept in microseconds."""
         if field.type.tz:
             return cls(_ZONED, zone=field.type.tz)
         return cls(next(sql for sql, unit in _ARROW_UNITS.items() if unit == field.type.unit))
@@ -153,7 +148,6 @@ class TimestampType(ColumnType):
         return replace(self, zone=zone) if self.zone and zone else self
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
-        """Return Arrow's own numbers, which count the same unit."""
         return values_of(array, np.int64).copy()
 
 
@@ -193,12 +187,10 @@ class TimestampDomain(TimeGrid):
 
     @property
     def cell_type(self) -> str:
-        """Timestamps as fine as the bins."""
         return "timestamp_ns" if self.resolution.endswith("ns") else "timestamp"
 
     @property
     def text(self) -> str:
-        """The canonical text."""
         return f"timestamp:{self.low}:{self.high}:{self.resolution}"
 
     def key(self, rank: int) -> np.datetime64 | str:

@@ -14,8 +14,6 @@ from typing import Any, Self
 from scumble.errors import NotFound, Tampered
 from scumble.types import Schema
 
-__all__ = ["Catalog", "Run", "Table"]
-
 TAG_BYTES = 16
 
 
@@ -33,11 +31,9 @@ class Run:
 
     @property
     def pages(self) -> int:
-        """How many pages each column has."""
         return -(-self.capacity // self.page_rows)
 
     def to_json(self) -> dict[str, Any]:
-        """The run as JSON."""
         return {
             "id": self.id,
             "batch": self.batch,
@@ -50,7 +46,6 @@ class Run:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
-        """The inverse."""
         index = fields["index"]
         return cls(
             **{
@@ -114,7 +109,6 @@ class Table:
         return page_rows * self.schema.columns[column].page_row_bytes + TAG_BYTES
 
     def to_json(self) -> dict[str, Any]:
-        """The table as JSON."""
         return {
             "id": self.id,
             "name": self.name,
@@ -148,7 +142,6 @@ class Catalog:
 
     @cached_property
     def by_id(self) -> dict[str, Table]:
-        """The tables by their ids."""
         return {table.id: table for table in self.tables}
 
     def table(self, name: str) -> Table:
@@ -165,7 +158,6 @@ class Catalog:
         return isinstance(name, str) and name.lower() in self._by_name
 
     def to_json(self) -> dict[str, Any]:
-        """The catalog as JSON."""
         return {
             "database": self.database,
             "version": self.version,
@@ -175,7 +167,6 @@ class Catalog:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
-        """The inverse."""
         return cls(
             fields["database"], fields["version"], fields["previous"], tuple(map(Table.from_json, fields["tables"]))
         )

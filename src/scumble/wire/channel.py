@@ -30,24 +30,6 @@ PADDED_BYTES = 256
 REFUSAL_BYTES = 512
 GREETING_BYTES = 1024
 
-__all__ = [
-    "PADDED_BYTES",
-    "REFUSAL_BYTES",
-    "SALT_BYTES",
-    "Channel",
-    "Greeting",
-    "done",
-    "executed",
-    "executed_bytes",
-    "is_succession",
-    "open_greeting",
-    "opened_answer",
-    "padded",
-    "refusal",
-    "seal_greeting",
-    "succession",
-]
-
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 _GREETING = b"scumble greeting v2"
 _SUCCESSION = b"scumble succession v1"
@@ -86,11 +68,9 @@ class Channel:
 
     @classmethod
     def fresh_keys(cls) -> tuple[bytes, bytes]:
-        """New keys for a greeting."""
         return os.urandom(32), os.urandom(32)
 
     def seal_request(self, request: bytes | memoryview) -> bytes:
-        """The next request."""
         self._count += 1
         return self._request.encrypt(self._nonce(), request, b"request")
 

@@ -12,8 +12,6 @@ from typing import Any, Literal, Self
 
 from scumble.errors import InvalidParameter
 
-__all__ = ["RIGHTS", "Grant", "Right", "parse_public_key", "public_text"]
-
 Right = Literal["read", "load"]
 RIGHTS: tuple[Right, ...] = ("read", "load")
 
@@ -62,7 +60,6 @@ class Grant:
         return table.lower() in self.tables
 
     def to_json(self) -> dict[str, Any]:
-        """The grant as JSON; amounts are exact."""
         return {
             "id": self.id,
             "name": self.name,
@@ -76,7 +73,6 @@ class Grant:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
-        """The inverse."""
         return cls(
             fields["id"],
             fields["name"],

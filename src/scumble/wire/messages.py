@@ -12,8 +12,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args,
 
 from scumble.errors import InvalidParameter, ScumbleError
 
-__all__ = ["Named", "codec", "from_fields", "from_list", "register", "to_fields", "to_list"]
-
 M = TypeVar("M")
 N = TypeVar("N", bound="Named")
 

@@ -15,35 +15,6 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeAlias,
 from scumble.errors import InvalidParameter
 from scumble.types import Schema
 
-__all__ = [
-    "COUNT",
-    "DOUBLES",
-    "DOUBLE_SQUARES",
-    "EXTREMES",
-    "MAX_GROUPS",
-    "PARTS",
-    "SQUARES",
-    "SUM",
-    "WIDE_SUM",
-    "Aggregate",
-    "Aggregates",
-    "And",
-    "Compare",
-    "Constant",
-    "Expression",
-    "Function",
-    "In",
-    "Or",
-    "Part",
-    "Plan",
-    "Predicate",
-    "RowColumns",
-    "Slot",
-    "Test",
-    "Tree",
-    "columns_of",
-]
-
 # --- predicates: which rows -------------------------------------------------------------------------
 #
 # SQL's third truth value needs no second mask: NOT has been pushed down to the tests, and in a test a null is simply
@@ -79,7 +50,6 @@ class In:
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """The one column."""
         return (self.column,)
 
 
@@ -94,7 +64,6 @@ class Compare:
 
     @property
     def columns(self) -> tuple[int, ...]:
-        """Both columns."""
         return self.left, self.right
 
 
@@ -220,7 +189,6 @@ class Aggregate:
 
     @cached_property
     def columns(self) -> frozenset[int]:
-        """The places of the columns that the argument reads."""
         return _columns(self.argument)
 
     @cached_property
@@ -306,7 +274,6 @@ class RowColumns:
 
     @property
     def reads(self) -> frozenset[int]:
-        """The places of the columns that are read for it."""
         return frozenset(self.columns)
 
 
@@ -322,7 +289,6 @@ class Plan:
     output: Aggregates | RowColumns
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as JSON."""
         fields: dict[str, Any] = {"table": self.table, "predicates": [_predicate_to_json(p) for p in self.predicates]}
         match self.output:
             case RowColumns(columns):
@@ -334,7 +300,6 @@ class Plan:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
-        """The inverse."""
         output: Aggregates | RowColumns
         if "columns" in fields:
             output = RowColumns(tuple(fields["columns"]))

@@ -25,43 +25,6 @@ from scumble.wire.grants import Grant
 from scumble.wire.messages import codec, register, to_fields
 from scumble.wire.plan import Plan
 
-__all__ = [
-    "EXECUTE",
-    "JSON",
-    "ROWS",
-    "Abandon",
-    "AddGrant",
-    "BeginLoad",
-    "Build",
-    "CheckChain",
-    "CheckPages",
-    "Create",
-    "DropTable",
-    "Execution",
-    "ForgetPlans",
-    "GrantList",
-    "IndexOrder",
-    "ListGrants",
-    "LoadBegun",
-    "Open",
-    "Opened",
-    "PageRange",
-    "PlanNumber",
-    "Prepare",
-    "Request",
-    "Reseal",
-    "Reserve",
-    "RevokeGrant",
-    "RowLayout",
-    "Scan",
-    "pack_answer",
-    "pack_execution",
-    "pack_request",
-    "request_kind",
-    "unpack_answer",
-    "unpack_execution",
-]
-
 JSON, EXECUTE, ROWS = b"J", b"X", b"R"
 """The first byte of a request: what follows."""
 
@@ -325,7 +288,6 @@ class RowLayout:
 
     @cached_property
     def words(self) -> int:
-        """How many words a row takes."""
         return self.key_offset + len(self.index_sizes)
 
     def dummy_keys(self) -> tuple[int, ...]:

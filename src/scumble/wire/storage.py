@@ -1,14 +1,15 @@
-"""The interfaces between owner, provider and enclave: what each may ask of the others.
+"""What owner, provider and enclave may ask of each other, the HTTP headers for it, and the envelope of a manifest.
 
-Nothing secret passes through any of them in the clear, and what comes from the provider is untrusted until a key has
-vouched for it.
+Nothing secret passes through any of these interfaces in the clear, and what comes from the provider is untrusted until
+a key has vouched for it.
 """
 
+import struct
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-__all__ = ["Enclave", "RunShape", "Service", "Storage"]
+from scumble.errors import InvalidParameter, Tampered
 
 RunShape = Sequence[tuple[int, int]]
 """For every column of a run, (pages, bytes of a sealed page)."""
@@ -86,3 +87,48 @@ class Service(Enclave, Protocol):
 
     def close(self) -> None:
         """Release everything that it holds."""
+
+
+# --- the service over HTTP --------------------------------------------------------------------------
+
+OLDEST, PROTOCOL = 1, 1
+"""The protocols that are spoken: from the oldest to the newest."""
+
+VERSION = "scumble-protocol"
+STAMP = "scumble-stamp"
+SESSION = "scumble-session"
+ENCLAVE = "scumble-enclave"
+DATABASE = "scumble-database"
+"""Headers: the client's protocol; what changes with every commit; a new session; an enclave's id; a database's id."""
+
+
+# --- the manifest's envelope ------------------------------------------------------------------------
+#
+# One file holds a version's public catalog and its sealed secrets. Anyone who has the file may read the public part;
+# only the enclave can tell, from the sealed rest, whether it is the one that was stored.
+
+MAGIC = b"SCUMBLE-MANIFEST-2\n"
+LENGTH = struct.Struct("<I")
+START = len(MAGIC) + LENGTH.size
+
+
+def pack(public: bytes, sealed: bytes) -> bytes:
+    """The file: magic, length of the public part as a little-endian u32, public part, sealed rest."""
+    if len(public) >= 1 << 32:
+        raise InvalidParameter("the catalog is larger than 4 GiB", hint="keep the tables in several databases")
+    return b"".join((MAGIC, LENGTH.pack(len(public)), public, sealed))
+
+
+def unpack(manifest: bytes) -> tuple[bytes, bytes]:
+    """The public part and the sealed rest; Tampered if `manifest` is no such file."""
+    if len(manifest) < START or manifest[: len(MAGIC)] != MAGIC:
+        raise Tampered
+    (length,) = LENGTH.unpack_from(manifest, len(MAGIC))
+    if START + length > len(manifest):
+        raise Tampered
+    return manifest[START : START + length], manifest[START + length :]
+
+
+def public_part(manifest: bytes) -> bytes:
+    """The public part alone: the catalog as JSON, if nobody has altered it."""
+    return unpack(manifest)[0]

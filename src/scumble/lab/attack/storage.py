@@ -24,8 +24,7 @@ from scumble.lab.attack.report import Finding, Report
 from scumble.owner.database import Database
 from scumble.store.files import FileStore
 from scumble.wire.catalog import TAG_BYTES, Catalog, Run
-from scumble.wire.manifest import public_part
-from scumble.wire.storage import Enclave, Storage
+from scumble.wire.storage import Enclave, Storage, public_part
 
 __all__ = ["ATTEMPTS", "Attempt", "Outcome", "Spoiling", "attack", "attempts", "spoiling"]
 

@@ -24,7 +24,7 @@ from scumble.attestation import Evidence, Policy, Verdict
 from scumble.errors import InvalidParameter, ScumbleError, Tampered, Unavailable
 from scumble.owner.remote.address import Address
 from scumble.owner.remote.pins import Pins, Trust, measurement_of, pins_path
-from scumble.wire.protocol import DATABASE, ENCLAVE, PROTOCOL, SESSION, STAMP, VERSION
+from scumble.wire.storage import DATABASE, ENCLAVE, PROTOCOL, SESSION, STAMP, VERSION
 
 __all__ = ["Connecting", "RemoteService", "Reply", "Transport", "service_at", "verified"]
 
