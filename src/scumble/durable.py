@@ -49,7 +49,6 @@ class Draft:
         os.close(self.handle)
 
     def write(self, content: bytes | memoryview) -> None:
-        """Append `content`."""
         rest = memoryview(content)
         while rest:
             rest = rest[os.write(self.handle, rest) :]

@@ -27,7 +27,6 @@ QUERIES = (
 
 
 def batch(number: int, rows: int = BATCH_ROWS) -> pa.Table:
-    """Some rows, other ones for each number."""
     places = range(number * rows, (number + 1) * rows)
     return pa.table(
         {
@@ -39,12 +38,10 @@ def batch(number: int, rows: int = BATCH_ROWS) -> pa.Table:
 
 
 def loaded(database: scumble.Database, number: int = 0) -> None:
-    """Load a batch."""
     database.load("t", batch(number), **OPTIONS)
 
 
 def answer(query: str, batches: Sequence[int]) -> list[tuple[Any, ...]]:
-    """What DuckDB answers for these batches."""
     with duckdb.connect() as connection:
         connection.register("t", pa.concat_tables([batch(number) for number in batches]))
         return connection.execute(query).fetchall()

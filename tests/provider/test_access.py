@@ -54,7 +54,6 @@ class Clinic:
     owner: scumble.Database
 
     def open(self, key: str) -> scumble.Database:
-        """Open the first tenant's database with somebody's key."""
         return scumble.open(self.proxy.url("clinic"), key=self.keys / f"{key}.key", **SIMULATED)
 
 

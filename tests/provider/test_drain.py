@@ -27,7 +27,6 @@ def rows(first: int = 0) -> pa.Table:
 
 
 def refuses(port: int) -> bool:
-    """Whether nobody takes a connection."""
     try:
         socket.create_connection(("127.0.0.1", port), 1).close()
     except OSError:
@@ -36,7 +35,6 @@ def refuses(port: int) -> bool:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
@@ -44,7 +42,6 @@ def runs(pid: int) -> bool:
 
 
 def until(true: Callable[[], bool], seconds: float = 30) -> bool:
-    """Whether something comes true in time."""
     deadline = time.monotonic() + seconds
     while not true() and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -53,7 +50,6 @@ def until(true: Callable[[], bool], seconds: float = 30) -> bool:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Where the key is."""
     (tmp_path / "home").mkdir()
     return tmp_path / "home"
 

@@ -20,7 +20,6 @@ HIDDEN = b"GET /v1/service HTTP/1.1\r\n" + HOST + CLOSE
 
 
 def statuses(told: bytes) -> list[int]:
-    """The statuses of all answers."""
     return [answer.status for answer in answers_in(told)]
 
 

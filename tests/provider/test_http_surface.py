@@ -82,7 +82,6 @@ def test_every_one_of_many_answers_is_as_described(case: Case, front: Fronting) 
 
 
 def described(case: Case, front: Fronting) -> None:
-    """Ask, and hold the answer against the description."""
     response = case.call(base_url=f"http://127.0.0.1:{front.port}")
     case.validate_response(response, checks=[*DESCRIBED, checks.negative_data_rejection])
 

@@ -50,7 +50,6 @@ class Loads:
 
     @property
     def last_is_there(self) -> bool:
-        """Whether the batch that was loaded last is there."""
         return self.there[-1] == self.next - 1
 
 

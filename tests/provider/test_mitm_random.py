@@ -156,7 +156,6 @@ class Model:
         raise AssertionError(f"{who} got a wrong answer")
 
     def loaded(self, who: str, number: int) -> None:
-        """A batch is known to be there."""
         self.versions.append([*self.versions[-1], number])
         self.seen[who] = len(self.versions) - 1
 

@@ -125,7 +125,6 @@ class _Nothing:
 
 
 def leases(folder: Path, seconds: float = 60.0) -> Leases:
-    """The leases of a new store."""
     return Leases(FileStore.create(folder / "db", DATABASE), seconds)
 
 
@@ -203,7 +202,6 @@ def test_an_address_has_so_many_a_second_and_twice_as_many_at_once() -> None:
 
 
 def hosting(folder: Path, *, open_to_all: bool = False) -> Hosting:
-    """Databases without enclaves."""
     return Hosting(folder, None, lambda pages, size: None, open_to_all=open_to_all)  # type: ignore[arg-type]
 
 

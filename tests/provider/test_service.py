@@ -34,7 +34,6 @@ QUERIES = [
 
 
 def right(query: str) -> list[tuple[Any, ...]]:
-    """What DuckDB says."""
     with duckdb.connect(":memory:") as clear:
         clear.register("t", VISITS)
         return clear.execute(query).fetchall()

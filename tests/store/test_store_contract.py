@@ -42,7 +42,6 @@ MAKERS: dict[str, Callable[[Path, str], Store]] = {
 
 @pytest.fixture(params=MAKERS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """An empty store of each kind."""
     return MAKERS[request.param](tmp_path / "db", "d0")
 
 

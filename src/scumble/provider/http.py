@@ -72,27 +72,22 @@ class Front:
     # --- about the service -------------------------------------------------------------------------
 
     async def health(self, _: Request) -> Response:
-        """Whether there is an enclave to serve."""
         alive = self.fleet.alive
         status = "ok" if alive else "no enclave is running"
         facts = {"status": status, "enclaves": alive, "wanted": self.fleet.size, "databases": self.hosting.opened}
         return JSONResponse(facts, 200 if alive else 503)
 
     async def figures(self, _: Request) -> Response:
-        """Figures for Prometheus."""
         sessions = sum(member.sessions for member in self.fleet.members)
         return Response(self.metrics.text(self.fleet.alive, sessions), media_type="text/plain; version=0.0.4")
 
     async def service(self, _: Request) -> Response:
-        """Which protocols this service speaks."""
         return JSONResponse({"service": "scumble", "protocols": [OLDEST, PROTOCOL], "enclaves": self.fleet.size})
 
     async def describe_surface(self, _: Request) -> Response:
-        """The description of this surface, in OpenAPI's form."""
         return JSONResponse(description())
 
     async def attest(self, request: Request) -> Response:
-        """Evidence of an enclave for the client's nonce."""
         self._admit(request, self._greetings)
         nonce = await self._body(request)
         if len(nonce) != NONCE_BYTES:
@@ -104,7 +99,6 @@ class Front:
     # --- databases and sessions --------------------------------------------------------------------
 
     async def create(self, request: Request) -> Response:
-        """Make an empty database for a tenant that shows its token."""
         self._admit(request, self._greetings)
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         database = (await self._body(request)).decode("ascii", "replace")
@@ -118,26 +112,22 @@ class Front:
         return Response(headers={DATABASE: hosted.store.database, STAMP: hosted.store.stamp()})
 
     async def greet(self, request: Request) -> Response:
-        """Open a session in the enclave that the greeting is sealed to."""
         self._admit(request, self._greetings)
         hosted, body = await self._hosted(request), await self._body(request)
         session, answer = await self._in_thread(hosted.provider.greet, body)
         return _opaque(answer, {SESSION: str(session), STAMP: hosted.store.stamp()})
 
     async def request(self, request: Request) -> Response:
-        """Pass on a sealed request, and the sealed answer."""
         hosted, body = await self._hosted(request), await self._body(request)
         answer, stamp = await self._in_thread(_answered, hosted, _session(request), body)
         return _opaque(answer, {STAMP: stamp})
 
     async def leave(self, request: Request) -> Response:
-        """End a session."""
         hosted = await self._hosted(request)
         await self._in_thread(hosted.provider.leave, _session(request))
         return Response(status_code=204)
 
     async def hold(self, request: Request) -> Response:
-        """Hold the database for writing."""
         hosted, session = await self._hosted(request), _session(request)
         busy_seconds = _seconds(request.query_params.get("busy_seconds", "5"))
         if not await self._in_thread(_may_hold, hosted, session):
@@ -146,13 +136,11 @@ class Front:
         return Response(status_code=204, headers={STAMP: hosted.store.stamp()})
 
     async def release(self, request: Request) -> Response:
-        """Stop holding the database, so that others may write."""
         hosted = await self._hosted(request)
         await self._in_thread(hosted.leases.give_back, _session(request))
         return Response(status_code=204)
 
     async def drop_unreferenced(self, request: Request) -> Response:
-        """Delete the runs that no table has any more; how many they were."""
         hosted = await self._hosted(request)
         return JSONResponse({"runs": await self._in_thread(hosted.leases.drop_unreferenced, _session(request))})
 

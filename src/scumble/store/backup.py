@@ -117,7 +117,6 @@ class _Writer:
         self.members: dict[str, dict[str, object]] = {}
 
     def add(self, name: str, content: bytes) -> None:
-        """Write a member that is in memory."""
         self._write(_header(name, len(content)))
         self._write(content)
         self._finish(name, len(content), sha256(content).hexdigest())
@@ -134,7 +133,6 @@ class _Writer:
         self._finish(name, size_bytes, digest.hexdigest())
 
     def end(self) -> None:
-        """Write what ends an archive."""
         self._write(END)
         self._sink.flush()
 

@@ -151,7 +151,6 @@ class LogFiles:
         self._older = folder / OLDER_LOG
 
     def append(self, lines: bytes) -> None:
-        """Append lines, if that is possible."""
         with suppress(OSError):
             while lines and not self._append(lines):
                 pass  # the file was renamed meanwhile: open it again
@@ -179,7 +178,6 @@ class LogFiles:
             os.close(handle)
 
     def latest_first(self) -> Iterator[bytes]:
-        """The lines of both files, the last one first."""
         for path in (self._path, self._older):
             try:
                 content = read_whole(path, path.name, 2 * ROTATE_BYTES)

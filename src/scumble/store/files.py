@@ -67,12 +67,10 @@ class FileStore:
 
     @staticmethod
     def exists(folder: Location) -> bool:
-        """Whether a database is in the folder."""
         return is_there(_checked(folder) / "database.json", "database.json")
 
     @classmethod
     def create(cls, folder: Location, database: str) -> Self:
-        """Make an empty database of this id in a folder; Exists if one is there."""
         path = _checked(folder)
         check_name(database, "a database")
         with writing("folder"):
@@ -89,7 +87,6 @@ class FileStore:
     @staticmethod
     @contextmanager
     def restoring(folder: Location) -> Iterator["_RestoringFiles"]:
-        """Make a new database folder: all of it, durably, or nothing. Exists if anything is there."""
         path = _checked(folder)
         if os.path.lexists(path):
             raise Exists(f"{path} exists already", hint="name a folder that is not there: a restore never replaces one")
@@ -118,15 +115,12 @@ class FileStore:
                 shutil.rmtree(outer, ignore_errors=True)
 
     def close(self) -> None:
-        """Close every file."""
         self._runs.close()
 
     def is_empty(self) -> bool:
-        """Whether nothing has ever been committed."""
         return self._manifests.version() == 0
 
     def head(self) -> bytes:
-        """The current manifest; NotFound if nothing has been committed yet."""
         return self._manifests.head()
 
     def stamp(self) -> str:
@@ -138,24 +132,19 @@ class FileStore:
         return f"{found.st_ino}-{found.st_mtime_ns}"
 
     def manifest(self, version: int) -> bytes:
-        """The manifest of an earlier version; NotFound if there is none."""
         return self._manifests.manifest(version)
 
     def tags(self, run: str, column: int) -> bytes:
-        """The tags of a column's pages."""
         return self._runs.tags(run, column)
 
     def read(self, run: str, column: int, first_page: int, pages: int, into: memoryview) -> None:
-        """Fill `into` with sealed pages; Tampered if they are not there, Stale if the run has been dropped since."""
         self._runs.read(run, column, first_page, pages, into)
 
     def read_scratch(self, name: str) -> bytes:
-        """What `write_scratch` has kept under a name."""
         return read_whole(self._scratch / check_name(name, "a scratch file"), "scratch", MOST_SCRATCH_BYTES)
 
     @contextmanager
     def writer(self, busy_seconds: float = 5) -> Iterator[None]:
-        """Become the writer, and clear what one that died has left; Busy if another does not finish in time."""
         with locked(self.folder / "lock", busy_seconds, self._turn):
             self._clear_leftovers()
             self._writer = os.getpid()
@@ -167,22 +156,18 @@ class FileStore:
                     self._clear_unfinished()
 
     def create_run(self, run: str, shape: RunShape) -> None:
-        """Make room for a new run."""
         self._needs_writer()
         self._runs.create(run, shape)
 
     def write(self, run: str, column: int, first_page: int, pages: bytes | memoryview) -> None:
-        """Write sealed pages of a new run."""
         self._needs_writer()
         self._runs.write(run, column, first_page, pages)
 
     def finish_run(self, run: str, tags: Sequence[bytes]) -> None:
-        """Write the tags of every column, and make the run durable."""
         self._needs_writer()
         self._runs.finish(run, tags)
 
     def commit(self, version: int, manifest: bytes) -> None:
-        """Make `manifest` the head, atomically and durably. The first version is 1."""
         self._needs_writer()
         if version != self._manifests.version() + 1:
             raise Busy("the database has been changed meanwhile", hint="open it again and repeat what you did")
@@ -197,19 +182,16 @@ class FileStore:
         self._manifests.publish(version, manifest)
 
     def write_scratch(self, name: str, sealed: bytes | memoryview) -> None:
-        """Keep an intermediate result until the load ends."""
         self._needs_writer()
         path = self._scratch / check_name(name, "a scratch file")
         with writing("scratch"):
             path.write_bytes(sealed)
 
     def drop_scratch(self) -> None:
-        """Delete all intermediate results."""
         self._needs_writer()
         self._clear_scratch()
 
     def drop_unreferenced(self, keep: Collection[str] = ()) -> int:
-        """Delete the runs that neither the head nor `keep` names, and say how many. Later reads of them are Stale."""
         self._needs_writer()
         unwanted = self._runs.stored() - self._manifests.head_shapes().keys() - self._runs.being_made() - set(keep)
         for run in unwanted:
@@ -285,24 +267,19 @@ class _RestoringFiles:
         self._head = ""
 
     def put_database(self, database: str) -> None:
-        """Write database.json."""
         self._put("database.json", [database_file(database)])
 
     def put_manifest(self, version: int, manifest: bytes) -> None:
-        """Write a manifest; the last one is the head."""
         self._head = manifest_name(version, manifest)
         self._put(f"manifests/{self._head}", [manifest])
 
     def put_pages(self, run: str, pages: Iterable[bytes]) -> None:
-        """Write a run's pages."""
         self._put(f"runs/{run}{PAGES}", pages)
 
     def put_tags(self, run: str, tags: Iterable[bytes]) -> None:
-        """Write its tags."""
         self._put(f"runs/{run}{TAGS}", tags)
 
     def finish(self) -> None:
-        """Write HEAD, and make durable which files there are."""
         self._put("HEAD", [f"{self._head}\n".encode()])
         for part in (self._folder / "manifests", self._folder / "runs", self._folder):
             sync_folder(part)

@@ -34,14 +34,12 @@ class ManifestFiles:
         return 0 if name is None else _version(name)
 
     def head(self) -> bytes:
-        """The current manifest; NotFound if nothing has been committed yet."""
         name = self._head_name()
         if name is None:
             raise NotFound("the database has no version yet", hint="make it with `scumble init`")
         return self._learn_head(name)
 
     def manifest(self, version: int) -> bytes:
-        """The manifest of a version up to the head's."""
         head = self._head_name()
         if head is not None and version == _version(head):
             return self._learn_head(head)

@@ -53,7 +53,6 @@ class RunFiles:
         self._new: dict[str, _OpenRun] = {}
 
     def read(self, run: str, column: int, first_page: int, pages: int, into: memoryview) -> None:
-        """Fill `into` with sealed pages; Tampered if they are not there."""
         opened = self._open.get(run)
         if opened is None:
             opened = self._reopen(run)
@@ -71,7 +70,6 @@ class RunFiles:
             _read_on(opened.handle, into.cast("B"), done, offset, run)
 
     def tags(self, run: str, column: int) -> bytes:
-        """The tags of a column; Tampered if they are not there."""
         shape = self._shape(run)
         offset, length = shape.tags_at(column)
         handle = self._open_whole(run, TAGS, shape.tags_bytes)
@@ -96,7 +94,6 @@ class RunFiles:
                 _reserve(handle, laid_out.pages_bytes)
 
     def write(self, run: str, column: int, first_page: int, pages: bytes | memoryview) -> None:
-        """Write sealed pages of a run that is being made."""
         opened = self._being_made(run)
         content = memoryview(pages).cast("B")
         offset = opened.shape.room_at(column, first_page, len(content))
@@ -106,7 +103,6 @@ class RunFiles:
                 content, offset = content[written:], offset + written
 
     def finish(self, run: str, tags: Sequence[bytes]) -> None:
-        """Write the tags, and make the run durable."""
         opened = self._being_made(run)
         opened.shape.check_tags(list(map(len, tags)))
         with writing(_name(run)):
@@ -225,11 +221,9 @@ class HeldRuns:
         }
 
     def pages(self, run: str) -> Iterator[bytes]:
-        """All sealed pages of a run, in pieces."""
         return self._pieces(run + PAGES)
 
     def tags(self, run: str) -> Iterator[bytes]:
-        """All its tags, in pieces."""
         return self._pieces(run + TAGS)
 
     def _pieces(self, name: str) -> Iterator[bytes]:
