@@ -21,8 +21,8 @@ from scumble.provider.front import Provider
 from scumble.provider.leases import Leases
 from scumble.provider.routing import Read, Routing
 from scumble.store import create_store, is_store, open_store
-from scumble.store.disk import read_whole, replace
-from scumble.store.layout import check_name
+from scumble.store.protocol import check_name
+from scumble.store.runs import read_whole, replace
 from scumble.wire.storage import Storage
 
 __all__ = ["DEFAULT_TENANT", "Hosted", "Hosting", "add_tenant"]

@@ -24,11 +24,9 @@ from typing import Any, BinaryIO
 
 from scumble.durable import Draft
 from scumble.errors import Corrupt, Exists, FileError, InvalidParameter, NewerVersion, NotFound, Tampered
-from scumble.store.layout import (
+from scumble.store.manifests import (
     MOST_DATABASE_BYTES,
     MOST_MANIFEST_BYTES,
-    PAGES,
-    TAGS,
     database_file,
     database_of,
     manifest_name,
@@ -36,6 +34,7 @@ from scumble.store.layout import (
     version_of,
 )
 from scumble.store.protocol import Restoring, Store
+from scumble.store.runs import PAGES, TAGS
 
 __all__ = ["Progress", "Report", "backup", "backup_to", "restore", "restore_from"]
 

@@ -14,10 +14,12 @@ whole. The checks here find accidents, and keep the provider from stumbling; tho
 """
 
 import errno
+import fcntl
 import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -25,21 +27,17 @@ from typing import Self
 
 from scumble.durable import clear_drafts, remove, sync_folder
 from scumble.errors import Busy, Exists, FileError, InvalidParameter, NotFound, ScumbleError, Stale, Tampered
-from scumble.store.disk import LogFiles, is_there, locked, read_whole, reading, replace, writing
-from scumble.store.layout import (
+from scumble.store.manifests import (
     MOST_DATABASE_BYTES,
-    PAGES,
-    TAGS,
-    Shape,
-    check_name,
+    ManifestFiles,
     database_file,
     database_of,
     manifest_name,
     stated_shapes,
 )
-from scumble.store.manifests import ManifestFiles
-from scumble.store.protocol import Location
-from scumble.store.runs import HeldRuns, RunFiles
+from scumble.store.protocol import Location, check_name
+from scumble.store.runs import PAGES, TAGS, HeldRuns, RunFiles, is_there, read_whole, reading, replace, writing
+from scumble.store.transcript import LogFiles
 from scumble.wire.storage import RunShape
 
 __all__ = ["FileStore"]
@@ -60,8 +58,8 @@ class FileStore:
         self.log = LogFiles(self.folder)
         self._scratch = self.folder / "scratch"
         self._head_path = str(self.folder / "HEAD")
-        self._runs = RunFiles(self.folder / "runs", self._shape_of, self._missing)
-        self._manifests = ManifestFiles(self.folder, self._runs.forget)
+        self._runs = RunFiles(self.folder / "runs", self._look_for, self._missing)
+        self._manifests = ManifestFiles(self.folder, self._runs)
         self._turn = threading.Lock()
         self._writer = 0
 
@@ -174,7 +172,7 @@ class FileStore:
         stated, shapes = stated_shapes(manifest)
         if stated != version:
             raise InvalidParameter("the manifest states another version", hint="commit the version that it states")
-        there = self._manifests.head_shapes() | self._runs.finished()
+        there = {**self._manifests.head_shapes(), **self._runs.finished()}
         if any(there.get(run) != shape for run, shape in shapes.items()):
             raise InvalidParameter(
                 "the manifest names a run that was not made, or not in this shape", hint="finish every run first"
@@ -219,8 +217,8 @@ class FileStore:
         if self._writer != os.getpid():
             raise Busy("the database is not held for writing", hint="write inside `with store.writer():`")
 
-    def _shape_of(self, run: str) -> Shape:
-        return self._manifests.shape_of(run)
+    def _look_for(self, run: str) -> None:
+        self._manifests.look_for(run)
 
     def _missing(self, run: str) -> ScumbleError:
         if run in self._manifests.head_shapes():
@@ -257,6 +255,52 @@ class FileStore:
         with reading("scratch"):
             for path in self._scratch.iterdir():
                 remove(path)
+
+
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.001, 0.05
+
+
+@contextmanager
+def locked(path: Path, busy_seconds: float, turn: threading.Lock) -> Iterator[None]:
+    """Hold the lock file, and `turn` among the threads of this process; Busy after `busy_seconds` of waiting.
+
+    The lock ends with the process that holds it, however it ends. The file itself stays empty.
+    """
+    deadline = time.monotonic() + busy_seconds
+    if not turn.acquire(timeout=max(0.0, busy_seconds)):
+        raise _busy()
+    try:
+        with writing("lock"):
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            _wait(handle, deadline)
+            yield
+        finally:
+            os.close(handle)
+    finally:
+        turn.release()
+
+
+def _wait(handle: int, deadline: float) -> None:
+    wait = FIRST_WAIT_SECONDS
+    while not _is_ours(handle):
+        if time.monotonic() >= deadline:
+            raise _busy()
+        time.sleep(wait)
+        wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+
+
+def _is_ours(handle: int) -> bool:
+    with writing("lock"):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def _busy() -> Busy:
+    return Busy("another load is writing to the database", hint="try again when it is done; queries can go on")
 
 
 class _RestoringFiles:

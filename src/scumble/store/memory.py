@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from scumble.errors import Busy, Exists, InvalidParameter, NotFound, Stale, Tampered
-from scumble.store.layout import Shape, check_name, stated_shapes
+from scumble.store.manifests import stated_shapes
+from scumble.store.protocol import Shape, check_name
 from scumble.wire.storage import RunShape
 
 __all__ = ["MemoryStore"]

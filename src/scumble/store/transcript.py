@@ -6,6 +6,7 @@ ever in it. Time is kept apart, so that two transcripts can be compared without 
 of them go to the store's log, one JSON object to a line, if it can be written to.
 """
 
+import fcntl
 import itertools
 import json
 import os
@@ -15,14 +16,18 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
+from scumble.errors import Tampered
 from scumble.store.protocol import Log
+from scumble.store.runs import read_whole
 from scumble.wire.storage import RunShape, Storage
 
-__all__ = ["Event", "Exchange", "RecordingStore", "Transcript", "comparable", "exchanges", "size_bytes"]
+__all__ = ["Event", "Exchange", "LogFiles", "RecordingStore", "Transcript", "comparable", "exchanges", "size_bytes"]
 
 FACTS = {
     "greet": ("bytes",),
@@ -285,3 +290,50 @@ class RecordingStore:
 def size_bytes(content: bytes | memoryview) -> int:
     """How many bytes there are, also where the items of a view are larger."""
     return content.nbytes if isinstance(content, memoryview) else len(content)
+
+
+LOG, OLDER_LOG = "transcript.log", "transcript.log.1"
+ROTATE_BYTES = 16 << 20
+
+
+class LogFiles:
+    """A `Log` in a folder: two files, of which the older one makes room. Nothing stays open between two writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / LOG
+        self._older = folder / OLDER_LOG
+
+    def append(self, lines: bytes) -> None:
+        with suppress(OSError):
+            while lines and not self._append(lines):
+                pass  # the file was renamed meanwhile: open it again
+
+    def _append(self, lines: bytes) -> bool:
+        """Append, or make room for it and return False."""
+        handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            ours = os.fstat(handle)
+            try:
+                there = self._path.stat()
+            except FileNotFoundError:
+                return False  # another process has just renamed it
+            if not os.path.samestat(ours, there):
+                return False
+            if ours.st_size and ours.st_size + len(lines) > ROTATE_BYTES:
+                self._path.replace(self._older)
+                return False
+            rest = memoryview(lines)
+            while rest:
+                rest = rest[os.write(handle, rest) :]
+            return True
+        finally:
+            os.close(handle)
+
+    def latest_first(self) -> Iterator[bytes]:
+        for path in (self._path, self._older):
+            try:
+                content = read_whole(path, path.name, 2 * ROTATE_BYTES)
+            except Tampered:  # not there, or nothing that we wrote
+                continue
+            yield from reversed(content.splitlines())
