@@ -4,8 +4,7 @@ import datetime
 import os
 import shutil
 import signal
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
 from functools import cache
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 import scumble
 from scumble.owner.database import Database
@@ -35,14 +33,6 @@ KINDS = {
     "good": pa.bool_(),
 }
 LIMIT = 1000
-
-
-@pytest.fixture(name="place")
-def quick_place() -> Iterator[Path]:
-    """A folder in memory where there is one: these tests would spend most of their time waiting for a disk."""
-    memory = Path("/dev/shm")  # noqa: S108
-    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as name:
-        yield Path(name)
 
 
 def rows(count: int = ROWS, seed: int = 1) -> pa.Table:

@@ -30,7 +30,6 @@ from databases import (
     files,
     in_a_child,
     load,
-    quick_place,  # noqa: F401  the fixture `place`
     reopen,
     rows,
     stored,
@@ -68,9 +67,9 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def home(origin: Path, place: Path) -> Path:
-    copy(origin, place / "home")
-    return place / "home"
+def home(origin: Path, tmp_path: Path) -> Path:
+    copy(origin, tmp_path / "home")
+    return tmp_path / "home"
 
 
 @contextmanager
@@ -191,8 +190,8 @@ def test_columns_of_the_wrong_type(home: Path, values: list[Any], kind: pa.DataT
     _check_as_before(home)
 
 
-def test_a_broken_line_of_a_csv(home: Path, place: Path) -> None:
-    path = place / "rows.csv"
+def test_a_broken_line_of_a_csv(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
     path.write_text("k,amount\n1,2.5\n2,3.5\n\n3,4.5,SECRETCELL\n4,5\n")
     text = _check_refused(home, lambda db: db.load("new", path, capacity=16), BadRows, "line 5", "3 cells")
     assert "SECRETCELL" not in text
@@ -205,8 +204,8 @@ def test_a_broken_line_of_a_csv(home: Path, place: Path) -> None:
     assert MARKER not in text
 
 
-def test_a_csv_with_a_key_out_of_its_domain(home: Path, place: Path) -> None:
-    path = place / "rows.csv"
+def test_a_csv_with_a_key_out_of_its_domain(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
     path.write_text(f"k,amount\n1,2.5\n{NUMBER},3.5\n")
     text = _check_refused(
         home, lambda db: db.load("new", path, indexes=["k int:0:9 epsilon=1"], capacity=16), BadRows, "'k'", "row 2"
@@ -240,10 +239,10 @@ def test_no_key_file(home: Path) -> None:
     _check_as_before(home)
 
 
-def test_a_wrong_passphrase(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_passphrase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scumble.owner.key_file.SCRYPT_COST", 2)
     monkeypatch.delenv("SCUMBLE_PASSPHRASE", raising=False)
-    home = place / "home"
+    home = tmp_path / "home"
     with create(home, passphrase="open sesame") as db:  # noqa: S106
         load(db, "t")
     for given in ("open barley", "", None):
@@ -254,29 +253,29 @@ def test_a_wrong_passphrase(place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert stored(db, "t") == expected(1)
 
 
-def test_the_key_of_another_database(home: Path, place: Path) -> None:
-    with create(place / "other"):
+def test_the_key_of_another_database(home: Path, tmp_path: Path) -> None:
+    with create(tmp_path / "other"):
         pass
     with refused(KeyRefused, match="another database"):
-        reopen(home, key=place / "other/db.key")
+        reopen(home, key=tmp_path / "other/db.key")
     _check_as_before(home)
 
 
-def test_no_database_and_one_that_is_there(home: Path, place: Path) -> None:
+def test_no_database_and_one_that_is_there(home: Path, tmp_path: Path) -> None:
     with refused(NotFound):
-        reopen(place / "nothing")
+        reopen(tmp_path / "nothing")
     with refused(Exists):
         create(home)
     with refused(Exists):
-        create(home, key=place / "another.key")
-    assert not (place / "another.key").exists()
+        create(home, key=tmp_path / "another.key")
+    assert not (tmp_path / "another.key").exists()
     _check_as_before(home)
 
 
-def test_a_key_that_would_lie_in_the_folder(place: Path) -> None:
+def test_a_key_that_would_lie_in_the_folder(tmp_path: Path) -> None:
     with refused(InvalidParameter):
-        create(place / "home", key=place / "home/db/my.key")
-    assert not (place / "home/db").exists()
+        create(tmp_path / "home", key=tmp_path / "home/db/my.key")
+    assert not (tmp_path / "home/db").exists()
 
 
 def test_no_ledger(home: Path) -> None:
@@ -289,7 +288,7 @@ def test_no_ledger(home: Path) -> None:
     _check_as_before(home)
 
 
-def test_a_folder_that_may_not_be_read_or_written(place: Path) -> None:
+def test_a_folder_that_may_not_be_read_or_written() -> None:
     with tempfile.TemporaryDirectory() as name:
         home = Path(name) / "home"
         with create(home) as db:
@@ -362,9 +361,9 @@ def test_a_disk_that_is_full(home: Path, most_bytes: int) -> None:
         assert counted(db, "t") == sums(1, 2)
 
 
-def test_a_disk_of_its_own_that_is_full(home: Path, place: Path) -> None:
+def test_a_disk_of_its_own_that_is_full(home: Path, tmp_path: Path) -> None:
     """A small file system, all of it: the ledger's and the key's too."""
-    disk = place / "disk"
+    disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(disk)], check=False, capture_output=True
@@ -444,8 +443,8 @@ def test_a_batch_with_another_domain_still_finds_every_row(home: Path) -> None:
 # --- money -----------------------------------------------------------------------------------------
 
 
-def test_an_overdraft_is_refused_before_any_work(place: Path) -> None:
-    home = place / "home"
+def test_an_overdraft_is_refused_before_any_work(tmp_path: Path) -> None:
+    home = tmp_path / "home"
     with create(home, limit=3) as db:
         load(db, "t")
         before = files(home), (home / "db.ledger").read_bytes(), db.service.transcript.flush()  # type: ignore[attr-defined]
@@ -474,9 +473,9 @@ def test_an_overdraft_is_refused_before_any_work(place: Path) -> None:
         assert db.ledger.remaining() == 0
 
 
-def test_the_ledger_is_as_it_was_after_an_overdraft(place: Path) -> None:
+def test_the_ledger_is_as_it_was_after_an_overdraft(tmp_path: Path) -> None:
     """One index fits the budget and two do not: neither is charged, not even for a moment that a crash could keep."""
-    home = place / "home"
+    home = tmp_path / "home"
     with create(home, limit=1) as db:
         before = (home / "db.ledger").read_bytes()
         with pytest.raises(Overdraft):
@@ -484,8 +483,8 @@ def test_the_ledger_is_as_it_was_after_an_overdraft(place: Path) -> None:
         assert (home / "db.ledger").read_bytes() == before
 
 
-def test_an_overdraft_of_delta(place: Path) -> None:
-    home = place / "home"
+def test_an_overdraft_of_delta(tmp_path: Path) -> None:
+    home = tmp_path / "home"
     with create(home, limit=100, delta_limit="1e-9") as db:
         with refused(Overdraft, match="delta"):
             load(db, "t", indexes=("k int:0:127 epsilon=1 beta=1e-6 slack=lossless",))
@@ -699,9 +698,9 @@ def _check_no_trace(home: Path, *texts: str) -> None:
         assert not [form for form in forms if form in text.encode()]
 
 
-def test_the_search_for_traces_finds_them(place: Path) -> None:
+def test_the_search_for_traces_finds_them(tmp_path: Path) -> None:
     """Were a page written in the clear, it would be found."""
-    home = place / "home"
+    home = tmp_path / "home"
     with create(home) as db:
         db.load("p", _planted(), capacity=48, page_rows=16, types={"text": "text(20)"})
     (home / "db/scratch/x").write_bytes(b"..." + struct.pack("<q", NUMBER + 3))
@@ -714,9 +713,9 @@ def test_the_search_for_traces_finds_them(place: Path) -> None:
     _check_no_trace(home)
 
 
-def test_no_value_is_written_in_the_clear(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_value_is_written_in_the_clear(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Neither by a load, nor by queries, nor by one that fails; not even in scratch files while they are there."""
-    home = place / "home"
+    home = tmp_path / "home"
     scratch: list[bytes] = []
     texts: list[str] = []
     write = FileStore.write_scratch

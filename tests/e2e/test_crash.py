@@ -23,7 +23,6 @@ from databases import (
     files,
     in_a_child,
     load,
-    quick_place,  # noqa: F401  the fixture `place`
     reopen,
     stored,
     sums,
@@ -203,15 +202,15 @@ def _check_job(place: Path, name: str, half: bool, every: int) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_killed_writer_leaves_the_old_state_or_the_new_one(place: Path, name: str) -> None:
-    _check_job(place, name, half=True, every=EVERY)
+def test_a_killed_writer_leaves_the_old_state_or_the_new_one(tmp_path: Path, name: str) -> None:
+    _check_job(tmp_path, name, half=True, every=EVERY)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("name", JOBS)
-def test_a_writer_killed_at_every_call(place: Path, name: str, half: bool) -> None:
-    _check_job(place, name, half=half, every=1)
+def test_a_writer_killed_at_every_call(tmp_path: Path, name: str, half: bool) -> None:
+    _check_job(tmp_path, name, half=half, every=1)
 
 
 def _check_init(place: Path, every: int) -> None:
@@ -242,18 +241,18 @@ def _opened_or_made(home: Path) -> Database:
         return create(home)
 
 
-def test_a_database_whose_making_was_cut_short_can_be_made(place: Path) -> None:
-    _check_init(place, 5)
+def test_a_database_whose_making_was_cut_short_can_be_made(tmp_path: Path) -> None:
+    _check_init(tmp_path, 5)
 
 
 @pytest.mark.slow
-def test_a_database_whose_making_was_cut_short_at_any_call_can_be_made(place: Path) -> None:
-    _check_init(place, 1)
+def test_a_database_whose_making_was_cut_short_at_any_call_can_be_made(tmp_path: Path) -> None:
+    _check_init(tmp_path, 1)
 
 
-def test_all_rows_are_there_after_a_kill_in_the_second_batch(place: Path) -> None:
+def test_all_rows_are_there_after_a_kill_in_the_second_batch(tmp_path: Path) -> None:
     """The premise of the counts above: they are those of whole tables, row by row."""
-    origin, home = place / "origin", place / "home"
+    origin, home = tmp_path / "origin", tmp_path / "home"
     _origin(origin, True)
     for number in (30, 10_000):
         copy(origin, home)
@@ -264,9 +263,9 @@ def test_all_rows_are_there_after_a_kill_in_the_second_batch(place: Path) -> Non
             assert stored(db, "t", "k < 1000") == expected(*seeds, count=100)
 
 
-def test_a_spend_outlives_the_one_who_made_it(place: Path) -> None:
+def test_a_spend_outlives_the_one_who_made_it(tmp_path: Path) -> None:
     """Killed right after the draw, before the noise: the ledger says drawn, and it stays spent."""
-    with create(place) as db:
+    with create(tmp_path) as db:
         before = db.ledger.spent()
 
     def work() -> None:
@@ -274,11 +273,11 @@ def test_a_spend_outlives_the_one_who_made_it(place: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
         noise._key_stream = killed  # type: ignore[assignment]
-        with reopen(place) as db:
+        with reopen(tmp_path) as db:
             load(db, "t")
 
     assert in_a_child(work) == -signal.SIGKILL
-    with reopen(place) as db:
+    with reopen(tmp_path) as db:
         assert db.ledger.spent() == before + 2
         assert {entry.state for entry in db.ledger.entries()} == {"drawn"}
         load(db, "t")

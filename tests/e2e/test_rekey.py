@@ -17,7 +17,6 @@ from databases import (
     expected,
     files,
     load,
-    quick_place,  # noqa: F401  the fixture `place`
     reopen,
     stored,
     sums,
@@ -42,9 +41,9 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def home(origin: Path, place: Path) -> Path:
-    copy(origin, place / "home")
-    return place / "home"
+def home(origin: Path, tmp_path: Path) -> Path:
+    copy(origin, tmp_path / "home")
+    return tmp_path / "home"
 
 
 def _check_whole(db: Database) -> None:
@@ -118,10 +117,10 @@ def test_the_indexes_are_the_same(home: Path) -> None:
         assert db.ledger.spent() == 2
 
 
-def test_the_passphrase_is_kept(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_passphrase_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scumble.owner.key_file.SCRYPT_COST", 2)
     monkeypatch.delenv("SCUMBLE_PASSPHRASE", raising=False)
-    home = place / "home"
+    home = tmp_path / "home"
     with create(home, passphrase="open sesame") as db:  # noqa: S106
         load(db, "t")
         for wrong in ("open barley", None):
@@ -318,12 +317,12 @@ def test_queries_while_another_thread_rekeys(home: Path) -> None:
         _check_whole(db)
 
 
-def test_a_rekey_of_an_empty_database(place: Path) -> None:
-    with create(place / "home") as db:
+def test_a_rekey_of_an_empty_database(tmp_path: Path) -> None:
+    with create(tmp_path / "home") as db:
         db.rekey()
         assert db.version == 2
         db.check()
-    with reopen(place / "home") as db:
+    with reopen(tmp_path / "home") as db:
         load(db, "t", indexes=INDEXES)
         assert stored(db, "t") == expected(1)
 

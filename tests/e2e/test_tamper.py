@@ -28,7 +28,6 @@ from databases import (
     expected,
     files,
     load,
-    quick_place,  # noqa: F401  the fixture `place`
     reopen,
     rows,
     stored,
@@ -81,11 +80,11 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def home(origin: Path, place: Path) -> Path:
+def home(origin: Path, tmp_path: Path) -> Path:
     """A copy to spoil."""
-    copy(origin, place / "home")
-    shutil.rmtree(place / "home" / "older")
-    return place / "home"
+    copy(origin, tmp_path / "home")
+    shutil.rmtree(tmp_path / "home" / "older")
+    return tmp_path / "home"
 
 
 def _between(seeds: tuple[int, ...]) -> int:
@@ -427,15 +426,15 @@ def test_a_restored_backup_can_be_accepted(origin: Path, home: Path) -> None:
         db.check()
 
 
-def test_another_branch_of_the_same_history(origin: Path, home: Path, place: Path) -> None:
+def test_another_branch_of_the_same_history(origin: Path, home: Path, tmp_path: Path) -> None:
     """Versions that the owner's key made, after the same version, and yet not those that the owner has seen."""
-    branch = place / "branch"
+    branch = tmp_path / "branch"
     shutil.copytree(origin / "older", branch)
     for more in range(3):
         with reopen(branch) as db:
             load(db, f"x{more}", COUNT, 7, capacity=32, indexes=ONE_INDEX)
             version = db.version
-        spoiled = place / "spoiled"
+        spoiled = tmp_path / "spoiled"
         copy(home, spoiled)
         shutil.rmtree(spoiled / "db")
         shutil.copytree(branch / "db", spoiled / "db")
@@ -443,13 +442,13 @@ def test_another_branch_of_the_same_history(origin: Path, home: Path, place: Pat
     assert version == 6
 
 
-def test_another_database(home: Path, place: Path) -> None:
-    other = place / "other"
+def test_another_database(home: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
     with create(other) as db:
         for seed in (1, 2, 3, 4):
             load(db, "a", COUNT, seed, capacity=32)
     ours = (home / "db/database.json").read_bytes()
-    spoiled = place / "spoiled"
+    spoiled = tmp_path / "spoiled"
     for taken in ("all", "all but its name", "manifests"):
         copy(home, spoiled)
         if taken == "manifests":
@@ -500,10 +499,10 @@ def test_the_sealed_part_of_another_version(home: Path) -> None:
     assert _outcome(home) == (Tampered, Tampered)
 
 
-def test_an_anchor_of_another_database_or_time(origin: Path, home: Path, place: Path) -> None:
-    with create(place / "other"):
+def test_an_anchor_of_another_database_or_time(origin: Path, home: Path, tmp_path: Path) -> None:
+    with create(tmp_path / "other"):
         pass
-    shutil.copy(place / "other/db.anchor", home / "db.anchor")
+    shutil.copy(tmp_path / "other/db.anchor", home / "db.anchor")
     assert _outcome(home) == (Tampered, Tampered)
     shutil.copy(origin / "older/db.anchor", home / "db.anchor")  # what is newer descends from it
     assert _outcome(home) == (None, None)
@@ -526,9 +525,9 @@ def test_what_is_spoiled_is_not_written_to(home: Path) -> None:
     assert (home / "db.ledger").read_bytes() == before
 
 
-def test_the_anchor_never_goes_back(home: Path, place: Path) -> None:
+def test_the_anchor_never_goes_back(home: Path, tmp_path: Path) -> None:
     """A slow opener that has seen an older version must not make the owner forget a newer one."""
-    shutil.copytree(home / "db", place / "old")
+    shutil.copytree(home / "db", tmp_path / "old")
     with reopen(home) as slow, reopen(home) as quick:
         service: Any = slow.service
         request = service.request
@@ -542,7 +541,7 @@ def test_the_anchor_never_goes_back(home: Path, place: Path) -> None:
         service.request = overtaken
         slow.check()
     shutil.rmtree(home / "db")
-    shutil.copytree(place / "old", home / "db")
+    shutil.copytree(tmp_path / "old", home / "db")
     assert _outcome(home) == (Tampered, Tampered)
 
 

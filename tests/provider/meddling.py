@@ -4,7 +4,7 @@ import http.client
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -185,7 +185,3 @@ def meddling(service_port: int) -> Iterator[Meddling]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def with_body(answer: Answer, body: bytes) -> Answer:
-    return replace(answer, body=body)

@@ -1,19 +1,7 @@
-"""The HTTP surface of a provider.
-
-    GET    /health, /metrics, /v1/service, /v1/openapi.json
-    POST   /v1/attest                                  a nonce; evidence of an enclave, its key, and its id
-    PUT    /v1/<tenant>/<database>                     make it: the id, and the tenant's token
-    GET    /v1/<tenant>/<database>                     its id
-    POST   /v1/<tenant>/<database>/sessions            an enclave's id and a greeting; a session and an answer
-    POST   /v1/<tenant>/<database>/sessions/<number>   a sealed request; a sealed answer
-    DELETE /v1/<tenant>/<database>/sessions/<number>
-    PUT    /v1/<tenant>/<database>/sessions/<number>/writer     hold the database for writing, or renew the hold
-    DELETE /v1/<tenant>/<database>/sessions/<number>/writer
-    POST   /v1/<tenant>/<database>/sessions/<number>/tidy       delete the runs of no table
+"""The HTTP surface of a provider: a handler for each operation in openapi.py, and what they share.
 
 Bodies are sealed, and opaque to the front. Every answer of an enclave has the status 200, errors included: they are
-inside. Other refusals are the front's own, and depend on nothing secret. openapi.py describes the surface for other
-clients.
+inside. Other refusals are the front's own, and depend on nothing secret.
 """
 
 import asyncio
@@ -45,7 +33,7 @@ from scumble.provider.limits import (
     refused,
 )
 from scumble.provider.observe import Log, Metrics
-from scumble.provider.openapi import description
+from scumble.provider.openapi import OPERATIONS, description
 from scumble.wire.jobs import Attest
 from scumble.wire.protocol import DATABASE, ENCLAVE, OLDEST, PROTOCOL, SESSION, STAMP, VERSION
 
@@ -232,26 +220,24 @@ class Front:
 
 def application(front: Front) -> Starlette:
     """The ASGI application."""
-    database = "/v1/{tenant}/{database}"
-    session = database + "/sessions/{session}"
-    table: list[tuple[str, str, str, Handler]] = [
-        ("POST", session, "request", front.request),  # the commonest first: routes are tried one after the other
-        ("DELETE", session, "leave", front.leave),
-        ("GET", "/health", "health", front.health),
-        ("GET", "/metrics", "metrics", front.figures),
-        ("GET", "/v1/service", "service", front.service),
-        ("GET", "/v1/openapi.json", "openapi", front.describe_surface),
-        ("POST", "/v1/attest", "attest", front.attest),
-        ("PUT", database, "create", front.create),
-        ("GET", database, "describe", front.describe),
-        ("POST", database + "/sessions", "greet", front.greet),
-        ("PUT", session + "/writer", "hold", front.hold),
-        ("DELETE", session + "/writer", "let_go", front.release),
-        ("POST", session + "/tidy", "tidy", front.drop_unreferenced),
-    ]
+    handlers: dict[str, Handler] = {
+        "request": front.request,
+        "leave": front.leave,
+        "health": front.health,
+        "metrics": front.figures,
+        "service": front.service,
+        "openapi": front.describe_surface,
+        "attest": front.attest,
+        "describe": front.describe,
+        "create": front.create,
+        "greet": front.greet,
+        "hold": front.hold,
+        "let_go": front.release,
+        "tidy": front.drop_unreferenced,
+    }
     places: dict[str, dict[str, Handler]] = {}
-    for method, path, kind, handler in table:
-        places.setdefault(path, {})[method] = front.handled(kind, handler)
+    for asked in OPERATIONS:
+        places.setdefault(asked.path, {})[asked.method] = front.handled(asked.kind, handlers[asked.kind])
     routes = [Route(path, _by_method(methods), methods=list(methods)) for path, methods in places.items()]
 
     async def elsewhere(request: Request, error: Exception) -> Response:
