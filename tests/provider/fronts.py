@@ -27,6 +27,9 @@ from serving import Serving
 
 DATABASE = "0123456789abcdef"
 NONCE = bytes(range(32))
+HOST = b"host: a\r\n"
+HEALTH, ATTEST = b"GET /health HTTP/1.1\r\n" + HOST, b"POST /v1/attest HTTP/1.1\r\n" + HOST
+"""The heads of two requests, without their ends."""
 
 _LAUNCH = """
 import json, sys
@@ -121,7 +124,7 @@ class Fronting(Serving):
         until(lambda: self.descriptors() <= descriptors)
 
 
-def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it does not come to hold"
@@ -157,7 +160,7 @@ def answers_in(told: bytes) -> list[Answer]:
 
 @contextmanager
 def fronting(folder: Path, **limits: float) -> Iterator[Fronting]:
-    """A front for the time of a test, with an empty database `default/there`."""
+    """A front that is killed at the end of the `with`, with an empty database `default/there`."""
     folder.mkdir()
     log = folder.with_name(folder.name + ".log")
     with log.open("w") as to:

@@ -4,15 +4,13 @@ import http.client
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import scumble
 from serving import SIMULATED
-
-__all__ = ["Answer", "Cut", "Forward", "Meddle", "Meddling", "Request", "flipped", "meddling", "once"]
 
 _HOP = frozenset(["connection", "content-length", "host", "transfer-encoding"])
 _KINDS = {
@@ -122,6 +120,33 @@ class Meddling:
 
 def pass_on(request: Request, forward: Forward) -> Answer:
     return forward(request)
+
+
+def dropped(request: Request, forward: Forward) -> Answer:
+    raise Cut
+
+
+def unanswered(request: Request, forward: Forward) -> Answer:
+    forward(request)
+    raise Cut
+
+
+def second(request: Request, forward: Forward) -> Answer:
+    """The request is sent twice, and the second answer goes back."""
+    forward(request)
+    return forward(request)
+
+
+def flipped_request(at: int) -> Meddle:
+    return lambda request, forward: forward(replace(request, body=flipped(request.body, at)))
+
+
+def flipped_answer(at: int) -> Meddle:
+    def meddle(request: Request, forward: Forward) -> Answer:
+        whole = forward(request)
+        return replace(whole, body=flipped(whole.body, at))
+
+    return meddle
 
 
 def once(kind: str, meddle: Meddle, skip: int = 0) -> Meddle:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 import scumble
 
-__all__ = ["OPTIONS", "QUERIES", "answer", "batch", "is_right", "loaded"]
+__all__ = ["OPTIONS", "QUERIES", "answer", "answers_right", "batch", "is_right", "loaded"]
 
 BATCH_ROWS = 150
 OPTIONS: dict[str, Any] = {
@@ -52,6 +52,14 @@ def is_right(found: Sequence[Sequence[Any]], wanted: Sequence[Sequence[Any]]) ->
     return len(found) == len(wanted) and all(
         len(ours) == len(theirs) and all(map(_same, ours, theirs)) for ours, theirs in zip(found, wanted, strict=True)
     )
+
+
+def answers_right(
+    database: scumble.Database, batches: Sequence[int] = (0,), queries: Sequence[str] = QUERIES[:1]
+) -> bool:
+    """Whether a database answers as DuckDB does for these batches."""
+    found = [database.sql(query).fetchall() for query in queries]
+    return all(is_right(each, answer(query, batches)) for each, query in zip(found, queries, strict=True))
 
 
 def _same(ours: object, theirs: object) -> bool:

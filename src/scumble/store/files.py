@@ -33,6 +33,7 @@ from scumble.store.manifests import (
     database_file,
     database_of,
     manifest_name,
+    shapes_to_commit,
     stated_shapes,
 )
 from scumble.store.protocol import Location, check_name
@@ -167,16 +168,8 @@ class FileStore:
 
     def commit(self, version: int, manifest: bytes) -> None:
         self._needs_writer()
-        if version != self._manifests.version() + 1:
-            raise Busy("the database has been changed meanwhile", hint="open it again and repeat what you did")
-        stated, shapes = stated_shapes(manifest)
-        if stated != version:
-            raise InvalidParameter("the manifest states another version", hint="commit the version that it states")
         there = {**self._manifests.head_shapes(), **self._runs.finished()}
-        if any(there.get(run) != shape for run, shape in shapes.items()):
-            raise InvalidParameter(
-                "the manifest names a run that was not made, or not in this shape", hint="finish every run first"
-            )
+        shapes_to_commit(self._manifests.version(), version, manifest, there)
         self._manifests.publish(version, manifest)
 
     def write_scratch(self, name: str, sealed: bytes | memoryview) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from scumble.durable import remove
-from scumble.errors import NewerVersion, NotFound, Tampered
+from scumble.errors import Busy, InvalidParameter, NewerVersion, NotFound, Tampered
 from scumble.store.protocol import TAG_BYTES, Shape, is_count, is_name
 from scumble.store.runs import RunFiles, is_there, read_whole, reading, replace
 from scumble.wire.manifest import public_part
@@ -24,6 +24,7 @@ __all__ = [
     "database_file",
     "database_of",
     "manifest_name",
+    "shapes_to_commit",
     "stated_shapes",
     "version_of",
 ]
@@ -88,6 +89,20 @@ def stated_shapes(manifest: bytes) -> tuple[int, Mapping[str, Shape]]:
     except Exception:  # the bytes may be anything, and so may the error
         raise Tampered from None
     return version, shapes
+
+
+def shapes_to_commit(head: int, version: int, manifest: bytes, there: Mapping[str, Shape]) -> Mapping[str, Shape]:
+    """The runs of a manifest that is to follow version `head`; an error unless it does, and all of them are `there`."""
+    if version != head + 1:
+        raise Busy("the database has been changed meanwhile", hint="open it again and repeat what you did")
+    stated, shapes = stated_shapes(manifest)
+    if stated != version:
+        raise InvalidParameter("the manifest states another version", hint="commit the version that it states")
+    if any(there.get(run) != shape for run, shape in shapes.items()):
+        raise InvalidParameter(
+            "the manifest names a run that was not made, or not in this shape", hint="finish every run first"
+        )
+    return shapes
 
 
 def _table_shapes(fields: dict[str, Any]) -> list[tuple[str, Shape]]:

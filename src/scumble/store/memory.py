@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from scumble.errors import Busy, Exists, InvalidParameter, NotFound, Stale, Tampered
-from scumble.store.manifests import stated_shapes
+from scumble.store.manifests import shapes_to_commit, stated_shapes
 from scumble.store.protocol import Shape, check_name
 from scumble.wire.storage import RunShape
 
@@ -115,16 +115,9 @@ class MemoryStore:
 
     def commit(self, version: int, manifest: bytes) -> None:
         self._needs_writer()
-        if version != len(self._manifests) + 1:
-            raise Busy("the database has been changed meanwhile", hint="open it again and repeat what you did")
-        stated, shapes = stated_shapes(manifest)
-        if stated != version:
-            raise InvalidParameter("the manifest states another version", hint="commit the version that it states")
-        there = self._head_runs | {run for run in self._new if self._runs[run].tags is not None}
-        if any(run not in there or self._runs[run].shape != shape for run, shape in shapes.items()):
-            raise InvalidParameter(
-                "the manifest names a run that was not made, or not in this shape", hint="finish every run first"
-            )
+        finished = {run for run in self._new if self._runs[run].tags is not None}
+        there = {run: self._runs[run].shape for run in self._head_runs | finished}
+        shapes = shapes_to_commit(len(self._manifests), version, manifest, there)
         self._publish(manifest, shapes)
 
     def write_scratch(self, name: str, sealed: bytes | memoryview) -> None:

@@ -10,7 +10,6 @@ cannot be there by accident alone is Tampered; a disk or permissions that fail a
 
 import errno
 import os
-import resource
 import stat
 import threading
 from collections import OrderedDict
@@ -40,6 +39,7 @@ __all__ = [
 PAGES, TAGS = ".pages", ".tags"
 CHUNK_BYTES = 1 << 20
 MOST_OPEN = 64
+SPARE_FILES = 200  # for all else that this process may have open
 
 
 class _OpenRun:
@@ -247,7 +247,7 @@ class HeldRuns:
 
     def __init__(self, folder: Path, head: bytes, shapes: Mapping[str, Shape], held: ExitStack) -> None:
         self.head = head
-        _allow_open_files(2 * len(shapes))
+        durable.allow_open_files(2 * len(shapes) + SPARE_FILES)
         self._files = {
             name: (_open_held(folder / name, size_bytes, held), size_bytes)
             for run, shape in shapes.items()
@@ -277,15 +277,6 @@ def _open_held(path: Path, size_bytes: int, held: ExitStack) -> int:
     if os.fstat(handle).st_size != size_bytes:
         raise Tampered
     return handle
-
-
-def _allow_open_files(count: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count + 200
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
-        )
 
 
 # --- a database's files, and what their failures mean -----------------------------------------------
