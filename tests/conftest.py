@@ -86,7 +86,6 @@ def liar(fleet: "Fleet", tmp_path: Path) -> "Iterator[Provider]":
 
 @pytest.fixture(scope="session")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, DatabaseConfig]":
-    """Databases for a gateway."""
     from gateway_setup import make_databases
 
     return make_databases(tmp_path_factory.mktemp("gateway"))
@@ -94,7 +93,6 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> "dict[str, DatabaseConf
 
 @pytest.fixture(scope="session")
 def gateway(sources: "dict[str, DatabaseConfig]") -> "Iterator[Gateway]":
-    """A gateway, for most of its tests."""
     from gateway_setup import running
 
     with running(sources) as (opened, _):

@@ -23,34 +23,27 @@ class Serving:
         self.process, self.folder, self.port, self._log = process, folder, port, log
 
     def url(self, name: str) -> str:
-        """The address of a database."""
         return f"scumble://127.0.0.1:{self.port}/{name}"
 
     def log(self) -> str:
-        """All that it has logged."""
         return self._log.read_text()
 
     def enclaves(self) -> list[int]:
-        """The enclave processes, by their numbers."""
         children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         return [int(number) for path in children for number in path.read_text().split()]
 
     def create(self, name: str, keys: Path, **options: Any) -> scumble.Database:
-        """Make a database, with its key in a folder."""
         return scumble.create(self.url(name), key=keys / f"{name}.key", **SIMULATED, **options)
 
     def open(self, name: str, keys: Path, **options: Any) -> scumble.Database:
-        """Open it again."""
         return scumble.open(self.url(name), key=keys / f"{name}.key", **SIMULATED, **options)
 
     def stop(self, with_signal: int = signal.SIGTERM) -> int:
-        """End it, and wait."""
         self.process.send_signal(with_signal)
         return self.process.wait(60)
 
 
 def start(folder: Path, *options: str, port: int = 0) -> Serving:
-    """Start a service."""
     folder.mkdir(exist_ok=True)
     log = folder.with_name(folder.name + ".log")
     command = [sys.executable, "-m", "scumble.cli", "serve", str(folder), "--port", str(port), "--open"]

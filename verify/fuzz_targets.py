@@ -43,7 +43,7 @@ from scumble.owner.versions import Anchor, Session
 from scumble.provider.front import Provider
 from scumble.sql import explain, prepare
 from scumble.store.files import FileStore
-from scumble.store.layout import stated_shapes
+from scumble.store.manifests import stated_shapes
 from scumble.types import parse_domain, parse_type, schema_of
 from scumble.wire import requests
 from scumble.wire.grants import Grant

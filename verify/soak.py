@@ -259,10 +259,10 @@ def _load(db: Database, table: str, batch: Batch) -> None:
 def _tear_commits() -> None:
     """HEAD is renamed before the tags that it vouches for are written."""
     from scumble.store import runs
-    from scumble.store.disk import replace
     from scumble.store.files import FileStore
 
     late: list[tuple[Any, ...]] = []
+    replace = runs.replace
     commit = FileStore.commit
 
     def committed(store: FileStore, version: int, manifest: bytes) -> None:

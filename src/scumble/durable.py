@@ -8,12 +8,13 @@ each caller words for its own users.
 import fcntl
 import glob
 import os
+import resource
 import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Self
 
-__all__ = ["Draft", "clear_drafts", "create", "remove", "replace", "sync_folder"]
+__all__ = ["Draft", "allow_open_files", "clear_drafts", "create", "remove", "replace", "sync_folder"]
 
 
 def replace(path: Path, content: bytes, mode: int = 0o666) -> None:
@@ -49,7 +50,6 @@ class Draft:
         os.close(self.handle)
 
     def write(self, content: bytes | memoryview) -> None:
-        """Append `content`."""
         rest = memoryview(content)
         while rest:
             rest = rest[os.write(self.handle, rest) :]
@@ -97,6 +97,14 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def allow_open_files(wanted: int) -> None:
+    """Let this process have so many files open, as far as the system permits."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _locked_draft(path: Path, mode: int) -> tuple[Path, int]:

@@ -26,6 +26,9 @@ from serving import Serving
 
 DATABASE = "0123456789abcdef"
 NONCE = bytes(range(32))
+HOST = b"host: a\r\n"
+HEALTH, ATTEST = b"GET /health HTTP/1.1\r\n" + HOST, b"POST /v1/attest HTTP/1.1\r\n" + HOST
+"""The heads of two requests, without their ends."""
 
 _LAUNCH = """
 import json, sys
@@ -50,7 +53,6 @@ class Answer(NamedTuple):
 
     @property
     def fields(self) -> Any:
-        """What a body of JSON says."""
         return json.loads(self.body)
 
 
@@ -60,7 +62,6 @@ class Fronting(Serving):
     def ask(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, source: str = ""
     ) -> Answer:
-        """Ask once, on a connection of its own."""
         connection = http.client.HTTPConnection(
             "127.0.0.1", self.port, timeout=20, source_address=(source, 0) if source else None
         )
@@ -99,16 +100,13 @@ class Fronting(Serving):
         return seen[-1]
 
     def memory_bytes(self) -> int:
-        """The most memory that the front has had."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return 1024 * int(status.split("VmHWM:")[1].split()[0])
 
     def lines(self) -> list[dict[str, Any]]:
-        """The lines of its log, each of which has to be JSON."""
         return [json.loads(line) for line in self.log().split("\n") if line]
 
     def is_well(self) -> None:
-        """Health, a fresh proof of an enclave."""
         health = self.ask("GET", "/health", source="127.0.0.9")
         assert (health.status, health.fields["enclaves"]) == (200, health.fields["wanted"])
         attested = self.ask("POST", "/v1/attest", NONCE, source="127.0.0.9")
@@ -125,8 +123,7 @@ class Fronting(Serving):
         until(lambda: self.descriptors() <= descriptors)
 
 
-def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Wait until something holds."""
+def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it does not come to hold"
@@ -162,7 +159,7 @@ def answers_in(told: bytes) -> list[Answer]:
 
 @contextmanager
 def fronting(folder: Path, **limits: float) -> Iterator[Fronting]:
-    """A front for the time of a test, with an empty database `default/there`."""
+    """A front that is killed at the end of the `with`, with an empty database `default/there`."""
     folder.mkdir()
     log = folder.with_name(folder.name + ".log")
     with log.open("w") as to:
@@ -256,21 +253,17 @@ class Provider:
         return Database.begin(self.front(name, member), OwnerKey.create(path, database, None), path)
 
     def owner(self, name: str, member: int = 0) -> Database:
-        """Its owner once more."""
         path = self.folder / f"{name}.key"
         return Database(self.front(name, member), OwnerKey.open(path), path)
 
     def identity(self, who: str) -> str:
-        """An analyst's public key."""
         return AnalystKey.create(self.folder / f"{who}.key", None).text
 
     def analyst(self, who: str, name: str, member: int = 0, **options: Any) -> Database:
-        """An analyst's connection."""
         path = self.folder / f"{who}.key"
         return Database(self.front(name, member), AnalystKey.open(path, self.stores[name].database), path, **options)
 
     def front(self, name: str, member: int = 0) -> Lying:
-        """The way to an enclave, with a store behind it."""
         return Lying(self.fleet.members[member], self.stores[name])
 
 
@@ -289,6 +282,5 @@ class Older:
 
 @contextmanager
 def provider(folder: Path, fleet: Fleet) -> Iterator[Provider]:
-    """A provider with stores in a folder, which are closed at the end."""
     with ExitStack() as kept:
         yield Provider(folder, fleet, kept)

@@ -12,8 +12,6 @@ from typing import Any
 import scumble
 from serving import SIMULATED
 
-__all__ = ["Answer", "Cut", "Forward", "Meddle", "Meddling", "Request", "flipped", "meddling", "once"]
-
 _HOP = frozenset(["connection", "content-length", "host", "transfer-encoding"])
 _KINDS = {
     ("POST", 4): "greet",
@@ -44,7 +42,6 @@ class Request:
 
     @property
     def session(self) -> str:
-        """The session's number in the path."""
         return self.path.split("/")[5].partition("?")[0]
 
 
@@ -75,19 +72,15 @@ class Meddling:
         self.seen: list[tuple[Request, Answer | None]] = []
 
     def url(self, name: str) -> str:
-        """A database's address, through the proxy."""
         return f"scumble://127.0.0.1:{self.port}/{name}"
 
     def create(self, name: str, keys: Path, **options: Any) -> scumble.Database:
-        """Make a database through the proxy."""
         return scumble.create(self.url(name), key=keys / f"{name}.key", **SIMULATED, **options)
 
     def open(self, name: str, keys: Path, key: str | None = None, **options: Any) -> scumble.Database:
-        """Open one through the proxy."""
         return scumble.open(self.url(name), key=keys / (key or f"{name}.key"), **SIMULATED, **options)
 
     def forward(self, request: Request) -> Answer:
-        """Pass a request on to the service."""
         connection = http.client.HTTPConnection("127.0.0.1", self.service_port, timeout=60)
         try:
             connection.request(request.method, request.path, request.body, request.headers)
@@ -109,11 +102,9 @@ class Meddling:
         return answer
 
     def sent(self, kind: str) -> list[Request]:
-        """The requests of a kind that were seen."""
         return [request for request, _ in self.seen if request.kind == kind]
 
     def answered(self, kind: str) -> list[Answer]:
-        """The answers that went back to them."""
         return [answer for request, answer in self.seen if request.kind == kind and answer is not None]
 
     def shape(self) -> list[tuple[str, int, int, int]]:
@@ -124,13 +115,38 @@ class Meddling:
         ]
 
     def forget(self) -> None:
-        """Begin to record anew, and meddle no more."""
         self.seen, self.meddle = [], pass_on
 
 
 def pass_on(request: Request, forward: Forward) -> Answer:
-    """Meddle with nothing."""
     return forward(request)
+
+
+def dropped(request: Request, forward: Forward) -> Answer:
+    raise Cut
+
+
+def unanswered(request: Request, forward: Forward) -> Answer:
+    forward(request)
+    raise Cut
+
+
+def second(request: Request, forward: Forward) -> Answer:
+    """The request is sent twice, and the second answer goes back."""
+    forward(request)
+    return forward(request)
+
+
+def flipped_request(at: int) -> Meddle:
+    return lambda request, forward: forward(replace(request, body=flipped(request.body, at)))
+
+
+def flipped_answer(at: int) -> Meddle:
+    def meddle(request: Request, forward: Forward) -> Answer:
+        whole = forward(request)
+        return replace(whole, body=flipped(whole.body, at))
+
+    return meddle
 
 
 def once(kind: str, meddle: Meddle, skip: int = 0) -> Meddle:
@@ -148,14 +164,12 @@ def once(kind: str, meddle: Meddle, skip: int = 0) -> Meddle:
 
 
 def flipped(content: bytes, at: int) -> bytes:
-    """The content with a bit of one byte changed."""
     at %= max(1, len(content))
     return content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :] if content else b"\0"
 
 
 @contextmanager
 def meddling(service_port: int) -> Iterator[Meddling]:
-    """A proxy for the time of a test."""
     proxy = Meddling(service_port)
 
     class Handler(BaseHTTPRequestHandler):
@@ -196,8 +210,3 @@ def meddling(service_port: int) -> Iterator[Meddling]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def with_body(answer: Answer, body: bytes) -> Answer:
-    """The answer with another body."""
-    return replace(answer, body=body)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 import scumble
 
-__all__ = ["OPTIONS", "QUERIES", "answer", "batch", "is_right", "loaded"]
+__all__ = ["OPTIONS", "QUERIES", "answer", "answers_right", "batch", "is_right", "loaded"]
 
 BATCH_ROWS = 150
 OPTIONS: dict[str, Any] = {
@@ -27,7 +27,6 @@ QUERIES = (
 
 
 def batch(number: int, rows: int = BATCH_ROWS) -> pa.Table:
-    """Some rows, other ones for each number."""
     places = range(number * rows, (number + 1) * rows)
     return pa.table(
         {
@@ -39,12 +38,10 @@ def batch(number: int, rows: int = BATCH_ROWS) -> pa.Table:
 
 
 def loaded(database: scumble.Database, number: int = 0) -> None:
-    """Load a batch."""
     database.load("t", batch(number), **OPTIONS)
 
 
 def answer(query: str, batches: Sequence[int]) -> list[tuple[Any, ...]]:
-    """What DuckDB answers for these batches."""
     with duckdb.connect() as connection:
         connection.register("t", pa.concat_tables([batch(number) for number in batches]))
         return connection.execute(query).fetchall()
@@ -55,6 +52,14 @@ def is_right(found: Sequence[Sequence[Any]], wanted: Sequence[Sequence[Any]]) ->
     return len(found) == len(wanted) and all(
         len(ours) == len(theirs) and all(map(_same, ours, theirs)) for ours, theirs in zip(found, wanted, strict=True)
     )
+
+
+def answers_right(
+    database: scumble.Database, batches: Sequence[int] = (0,), queries: Sequence[str] = QUERIES[:1]
+) -> bool:
+    """Whether a database answers as DuckDB does for these batches."""
+    found = [database.sql(query).fetchall() for query in queries]
+    return all(is_right(each, answer(query, batches)) for each, query in zip(found, queries, strict=True))
 
 
 def _same(ours: object, theirs: object) -> bool:

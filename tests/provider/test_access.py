@@ -1,5 +1,6 @@
-"""Analysts at a service: what a grant gives, and the one refusal that everybody else gets, whatever there is."""
+"""Analysts at a service: what a grant gives, the one refusal that everybody else gets, and how a grant ends."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -9,11 +10,11 @@ from typing import Any
 
 import pytest
 from meddling import Meddling, Request, meddling
-from sample_rows import OPTIONS, QUERIES, answer, batch, is_right, loaded
+from sample_rows import OPTIONS, QUERIES, answer, answers_right, batch, loaded
 
 import scumble
 from scumble.cli import main
-from scumble.errors import KeyRefused, NotFound, Overdraft, Refused, ScumbleError, Stale
+from scumble.errors import KeyRefused, NotFound, Overdraft, Refused, ScumbleError, Stale, Tampered
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.keys import AnalystKey, OwnerKey
 from scumble.owner.remote.address import Address
@@ -37,6 +38,7 @@ from scumble.wire.requests import (
 )
 from serving import SIMULATED, Serving
 
+FLAG = "--insecure-simulated-enclave"
 SECRET = "Tuples"  # noqa: S105  a table
 """A table that nobody was granted; its name stands in the same place, and is as long, as that of none."""
 
@@ -54,7 +56,6 @@ class Clinic:
     owner: scumble.Database
 
     def open(self, key: str) -> scumble.Database:
-        """Open the first tenant's database with somebody's key."""
         return scumble.open(self.proxy.url("clinic"), key=self.keys / f"{key}.key", **SIMULATED)
 
 
@@ -78,8 +79,7 @@ def clinic(service: Serving, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def test_a_grant_gives_the_table_and_its_exact_answers(clinic: Clinic) -> None:
     with clinic.open("ada") as ada:
         assert [table.name for table in ada.tables] == ["t"]
-        for query in QUERIES:
-            assert is_right(ada.sql(query).fetchall(), answer(query, [0]))
+        assert answers_right(ada, queries=QUERIES)
 
 
 STRANGERS = ("bob", "rita", "tom")
@@ -102,7 +102,7 @@ def test_the_refusal_is_the_same_on_the_command_line(clinic: Clinic, capsys: pyt
     for name in STRANGERS:
         for query in (_count("t"), _count(SECRET), _count("nowhere")):
             command = ["query", clinic.proxy.url("clinic"), query, "--key", str(clinic.keys / f"{name}.key")]
-            assert main([*command, "--insecure-simulated-enclave"]) == 2
+            assert main([*command, FLAG]) == 2
             shown = capsys.readouterr()
             assert shown.out == ""
             said.add(shown.err)
@@ -224,7 +224,7 @@ def test_an_analyst_cannot_do_what_is_the_owners(clinic: Clinic) -> None:
             assert told.startswith("Refused"), request.task
             shapes.add(str([sizes[2:] for sizes in shape]))  # type: ignore[attr-defined]
         assert len(shapes) == 1
-        assert is_right(ada.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], [0]))
+        assert answers_right(ada)
 
 
 def _may_hold(clinic: Clinic, key: str) -> int:
@@ -255,7 +255,7 @@ def test_an_analyst_loads_what_was_allotted_and_no_more(clinic: Clinic) -> None:
         for number in (11, 12):  # 0.01 each, of 0.025
             loaded(lab, number)
             there.append(number)
-            assert is_right(lab.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], there))
+            assert answers_right(lab, there)
         with pytest.raises(Overdraft):
             loaded(lab, 13)
     for ledger in clinic.keys.glob("lab.*.ledger*"):
@@ -263,9 +263,76 @@ def test_an_analyst_loads_what_was_allotted_and_no_more(clinic: Clinic) -> None:
     with clinic.open("lab") as lab, pytest.raises(Overdraft):  # the enclave counts too
         loaded(lab, 13)
     clinic.owner.sql(QUERIES[0])
-    assert is_right(clinic.owner.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], there))
+    assert answers_right(clinic.owner, there)
     clinic.owner.revoke("lab")
     clinic.owner.drop("t")
     loaded(clinic.owner)
     with pytest.raises(Refused):  # the right was to the table that is gone
         clinic.open("ada")
+
+
+# --- from a grant to its end -------------------------------------------------------------------------
+
+PROBE = "SELECT count(*) AS visits FROM t WHERE k < 50"
+
+
+def test_a_grants_life_on_the_command_line(
+    service: Serving, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    url = service.url("cli")
+    with service.create("cli", tmp_path) as owner:
+        loaded(owner)
+
+    def said(*words: str, code: int = 0) -> str:
+        assert main([*words]) == code
+        told = capsys.readouterr()
+        return told.out if not code else told.err
+
+    public = said("identity", "ada.key", "--no-passphrase").strip()
+    probe = ("query", url, PROBE, "--key", "ada.key", FLAG)
+    assert "refuses" in said(*probe, code=2)
+    assert "ada" in said("grant", url, "ada", public, "--table", "t", FLAG)
+    assert str(answer(PROBE, [0])[0][0]) in said(*probe)
+    assert "refuses" in said("drop", url, "t", "--yes", "--key", "ada.key", FLAG, code=2)
+    assert "refuses" in said("grants", url, "--key", "ada.key", FLAG, code=2)
+    assert "ada" in said("grants", url, FLAG)
+    assert "revoked" in said("revoke", url, "ada", FLAG)
+    assert "refuses" in said(*probe, code=2)
+
+
+def test_a_folder_put_back_under_the_running_service_brings_no_grant_back(service: Serving, tmp_path: Path) -> None:
+    folder, kept = service.folder / "default" / "putback", tmp_path / "kept"
+    with meddling(service.port) as proxy, proxy.create("putback", tmp_path) as owner:
+        loaded(owner)
+        owner.grant("ada", AnalystKey.create(tmp_path / "ada.key", None).text, ["t"])
+        with proxy.open("putback", tmp_path, "ada.key") as ada:
+            assert answers_right(ada)
+            shutil.copytree(folder, kept / "granted")
+            owner.revoke("ada")
+            shutil.copytree(folder, kept / "revoked")
+            _put(kept / "granted", folder)
+            for _ in range(2):
+                with pytest.raises((Tampered, Refused)):
+                    ada.sql(QUERIES[0])
+            for path in tmp_path.glob("ada.*.anchor"):
+                path.unlink()
+            for _ in range(3):  # whichever enclave it is
+                with pytest.raises((Tampered, Refused)):
+                    proxy.open("putback", tmp_path, "ada.key")
+            with pytest.raises(ScumbleError):
+                loaded(owner, 1)
+            _put(kept / "revoked", folder)
+            with pytest.raises(Refused):
+                ada.sql(QUERIES[0])
+        with scumble.open(service.url("putback"), key=tmp_path / "putback.key", **SIMULATED) as again:
+            assert answers_right(again)
+
+
+def _put(content: Path, folder: Path) -> None:
+    """Make a folder's files those of another, under whoever has it open."""
+    wanted = {path.relative_to(content) for path in content.rglob("*") if path.is_file()}
+    for path in [path for path in folder.rglob("*") if path.is_file()]:
+        if path.relative_to(folder) not in wanted:
+            path.unlink()
+    shutil.copytree(content, folder, dirs_exist_ok=True)

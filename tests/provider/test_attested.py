@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from meddling import Answer, Forward, Meddling, Request, meddling
-from sample_rows import QUERIES, answer, is_right, loaded
+from sample_rows import QUERIES, answer, answers_right, loaded
 
 import scumble
 from scumble.attestation import Evidence, code_measurement, report_data
@@ -47,10 +47,6 @@ def _as_before(scene: Scene) -> None:
 
 def _sent(proxy: Meddling) -> list[tuple[str, int]]:
     return [(request.kind, len(request.body)) for request, _ in proxy.seen]
-
-
-def _right(database: scumble.Database) -> bool:
-    return is_right(database.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], [0]))
 
 
 # --- simulated evidence ----------------------------------------------------------------------------
@@ -222,7 +218,7 @@ def test_evidence_that_differs_from_the_pin_is_refused(scene: Scene, other: dict
         proxy.open("attested", keys, "ada.key")
     assert _sent(proxy) == [("describe", 0), ("attest", 32)]
     with proxy.open("attested", keys, "ada.key", measurement=MEASUREMENT) as ada:
-        assert _right(ada)
+        assert answers_right(ada)
     proxy.open("attested", keys, "ada.key").close()  # what was named on the command line is pinned from then on
 
 
@@ -304,7 +300,7 @@ def test_changed_code_is_noticed_and_can_be_agreed_to(
             new = Evidence.from_bytes(shown[32:]).report[len(STATEMENT) :][:32].hex()
             assert new != MEASUREMENT
             with proxy.open("attested", keys, measurement=new) as owner:
-                assert _right(owner)
+                assert answers_right(owner)
             proxy.open("attested", keys).close()
             with pytest.raises(AttestationRefused):
                 proxy.open("attested", keys, measurement=MEASUREMENT)

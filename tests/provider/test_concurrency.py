@@ -145,7 +145,6 @@ def test_second_writer_waits_or_is_told_that_another_one_writes(service: Serving
 
 
 def resident_mebibytes(pids: list[int]) -> float:
-    """The memory of some processes."""
     status = [Path(f"/proc/{pid}/status").read_text() for pid in pids]
     return sum(int(text.split("VmRSS:")[1].split()[0]) for text in status) / 1024
 

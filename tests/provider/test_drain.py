@@ -4,13 +4,13 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from fronts import until
 
 import scumble
 from scumble.errors import Unavailable
@@ -27,7 +27,6 @@ def rows(first: int = 0) -> pa.Table:
 
 
 def refuses(port: int) -> bool:
-    """Whether nobody takes a connection."""
     try:
         socket.create_connection(("127.0.0.1", port), 1).close()
     except OSError:
@@ -36,24 +35,14 @@ def refuses(port: int) -> bool:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
 
 
-def until(true: Callable[[], bool], seconds: float = 30) -> bool:
-    """Whether something comes true in time."""
-    deadline = time.monotonic() + seconds
-    while not true() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return true()
-
-
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Where the key is."""
     (tmp_path / "home").mkdir()
     return tmp_path / "home"
 
@@ -76,7 +65,8 @@ def test_sigterm_answers_a_load_that_is_being_built_and_an_upgrade_loses_nothing
             building.wait()
             time.sleep(0.1)
             service.process.send_signal(signal.SIGTERM)
-            refused.append(until(lambda: refuses(service.port)) and service.process.poll() is None)
+            until(lambda: refuses(service.port), 30)
+            refused.append(service.process.poll() is None)
 
         with service.create("db", home, connect_seconds=1) as db:
             pins = (home / "db.pins").read_bytes()
@@ -114,7 +104,7 @@ def test_load_goes_on_by_itself_over_a_restart_and_is_there_once(tmp_path: Path,
         def progress(what: str, done: int, total: int | None) -> None:
             if not restarting.ident:  # rows are on their way, and nothing is built
                 restarting.start()
-                until(lambda: service.process.poll() is not None)
+                until(lambda: service.process.poll() is not None, 30)
 
         with service.create("db", home, connect_seconds=60, timeout_seconds=60) as db:
             assert db.load("t", rows(), progress=progress, **LOADING).rows == ROWS

@@ -19,7 +19,6 @@ HEALTH = b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n"
 
 
 def statuses(front: Fronting, count: int, path: str = "/v1/service", **options: str) -> list[int]:
-    """Ask so many times."""
     headers = {"x-forwarded-for": options["forwarded"]} if "forwarded" in options else {}
     body = NONCE if path == "/v1/attest" else b""
     method = "POST" if body else "GET"
@@ -82,7 +81,6 @@ def test_connections_beyond_the_limit_are_told_so_and_end(strict: Fronting) -> N
 
 
 def connected(front: Fronting, source: str) -> socket.socket:
-    """A connection from some address."""
     return socket.create_connection(("127.0.0.1", front.port), timeout=20, source_address=(source, 0))
 
 
@@ -137,5 +135,4 @@ def test_the_client_says_it_is_too_new_and_what_to_do(strict: Fronting, monkeypa
 
 
 def asking(front: Fronting) -> Transport:
-    """The real client's way to a front."""
     return Transport(Address("127.0.0.1", front.port, "default", "there"))

@@ -37,7 +37,6 @@ def a_front_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fro
 
 
 def figures(front: Fronting) -> dict[str, float]:
-    """The figures, by name and labels."""
     text = front.ask("GET", "/metrics").body.decode()
     return {
         ":".join([sample.name, *sample.labels.values()]): sample.value

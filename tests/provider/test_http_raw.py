@@ -6,21 +6,17 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from fronts import NONCE, Fronting, answers_in, until
+from fronts import ATTEST, HEALTH, HOST, NONCE, Fronting, answers_in, until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 MOST = 1 << 20
-HOST = b"host: a\r\n"
-HEALTH = b"GET /health HTTP/1.1\r\n" + HOST
 CLOSE = b"connection: close\r\n\r\n"
-ATTEST = b"POST /v1/attest HTTP/1.1\r\n" + HOST
 GREET = b"POST /v1/default/there/sessions HTTP/1.1\r\n" + HOST
 HIDDEN = b"GET /v1/service HTTP/1.1\r\n" + HOST + CLOSE
 
 
 def statuses(told: bytes) -> list[int]:
-    """The statuses of all answers."""
     return [answer.status for answer in answers_in(told)]
 
 
@@ -234,14 +230,8 @@ def test_hundreds_of_connections_at_once_are_all_served(front: Fronting) -> None
 
 @pytest.mark.slow
 def test_a_storm_of_bytes_for_a_while_harms_nothing(front: Fronting) -> None:
-    starts = [
-        b"",
-        HEALTH,
-        ATTEST,
-        GREET,
-        ATTEST + b"content-length: 32\r\n\r\n",
-        GREET + b"content-length: 900\r\n\r\n",
-    ]
+    framed = [ATTEST + b"content-length: 32\r\n\r\n", GREET + b"content-length: 900\r\n\r\n"]
+    starts = [b"", HEALTH, ATTEST, GREET, *framed]
     deadline, memory = time.monotonic() + 60, 0
     while time.monotonic() < deadline:
         for start in starts:

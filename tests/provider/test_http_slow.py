@@ -39,7 +39,6 @@ def ends_after(made: socket.socket) -> float:
 
 
 def one_answer(made: socket.socket) -> bytes:
-    """One answer, whole."""
     told = made.recv(1 << 16)
     while b"\r\n\r\n" not in told or len(told.partition(b"\r\n\r\n")[2]) < _size(told):
         told += made.recv(1 << 16)

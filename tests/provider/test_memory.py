@@ -53,7 +53,6 @@ class Secrets:
     wire: list[bytes] = field(default_factory=list, repr=False)
 
     def plant(self, name: str, value: Any) -> None:
-        """Look for a value too."""
         self.wanted |= forms(f"{name} ({len(self.wanted)})", value)
 
 

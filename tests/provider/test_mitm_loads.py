@@ -10,8 +10,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from meddling import Answer, Cut, Forward, Meddle, Meddling, Request, flipped, meddling
-from sample_rows import OPTIONS, QUERIES, answer, batch, is_right, loaded
+from meddling import (
+    Answer,
+    Cut,
+    Forward,
+    Meddle,
+    Meddling,
+    Request,
+    dropped,
+    flipped_answer,
+    flipped_request,
+    meddling,
+    second,
+    unanswered,
+)
+from sample_rows import OPTIONS, QUERIES, answer, answers_right, batch, loaded
 
 import scumble
 from scumble.errors import ScumbleError, Tampered, Unavailable
@@ -39,18 +52,15 @@ class Loads:
         except ScumbleError as error:
             failure = type(error)
         self.proxy.forget()
-        found = [self.client.sql(query).fetchall() for query in QUERIES]
-        after = [*self.there, number]
-        if all(is_right(each, answer(query, after)) for each, query in zip(found, QUERIES, strict=True)):
-            self.there = after
+        if answers_right(self.client, [*self.there, number], QUERIES):
+            self.there.append(number)
         elif self.there:
             assert failure is not None
-            assert all(is_right(each, answer(q, self.there)) for each, q in zip(found, QUERIES, strict=True))
+            assert answers_right(self.client, self.there, QUERIES)
         return failure
 
     @property
     def last_is_there(self) -> bool:
-        """Whether the batch that was loaded last is there."""
         return self.there[-1] == self.next - 1
 
 
@@ -91,33 +101,10 @@ def loads(service: Serving, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         yield made
 
 
-def _dropped(request: Request, forward: Forward) -> Answer:
-    raise Cut
-
-
-def _unanswered(request: Request, forward: Forward) -> Answer:
-    forward(request)
-    raise Cut
-
-
 def _twice(request: Request, forward: Forward) -> Answer:
     first = forward(request)
     assert forward(request).status == 400
     return first
-
-
-def _second(request: Request, forward: Forward) -> Answer:
-    forward(request)
-    return forward(request)
-
-
-def _flipped(request: Request, forward: Forward) -> Answer:
-    return forward(replace(request, body=flipped(request.body, 5)))
-
-
-def _flipped_answer(request: Request, forward: Forward) -> Answer:
-    whole = forward(request)
-    return replace(whole, body=flipped(whole.body, 5))
 
 
 def _turned_away(request: Request, forward: Forward) -> Answer:
@@ -125,8 +112,8 @@ def _turned_away(request: Request, forward: Forward) -> Answer:
     return Answer(429)
 
 
-TRICKS = (_dropped, _unanswered, _twice, _second, _flipped, _flipped_answer, _turned_away)
-SURE = (_dropped, _unanswered, _twice)
+TRICKS = (dropped, unanswered, _twice, second, flipped_request(5), flipped_answer(5), _turned_away)
+SURE = (dropped, unanswered, _twice)
 """After these, the client itself sees to it that the batch is there."""
 
 
@@ -230,8 +217,7 @@ def test_a_build_after_the_client_has_loaded_anew_builds_nothing(loads: Loads) -
     assert loads.last_is_there
     late = loads.proxy.forward(held[0])
     assert late.status in (200, 503)  # inside, an error: the session does not hold the database any more
-    for query in QUERIES:
-        assert is_right(loads.client.sql(query).fetchall(), answer(query, loads.there))
+    assert answers_right(loads.client, loads.there, QUERIES)
 
 
 def test_a_lost_lease_is_an_error_and_nothing_is_loaded(loads: Loads) -> None:
@@ -254,7 +240,7 @@ def test_a_greeting_sent_again_makes_a_session_that_nobody_can_use(loads: Loads)
 
     loads.client._versions.session.broken = True  # so that it connects anew
     loads.proxy.meddle = twice
-    assert is_right(loads.client.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], loads.there))
+    assert answers_right(loads.client, loads.there)
     asked = loads.proxy.sent("request")[0]
     loads.proxy.forget()
     assert len({each.body for each in answers}) == 3
@@ -276,7 +262,7 @@ def test_the_number_of_another_session_of_the_same_greeting_is_of_no_use(loads: 
     with pytest.raises(Tampered):
         loads.client.sql(QUERIES[0])
     loads.proxy.forget()
-    assert is_right(loads.client.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], loads.there))
+    assert answers_right(loads.client, loads.there)
 
 
 def test_nothing_recorded_is_of_use_after_a_restart(tmp_path: Path) -> None:
@@ -315,7 +301,7 @@ def test_a_greeting_for_one_enclave_does_not_open_in_another(loads: Loads) -> No
         enclaves.add(attested.headers["scumble-enclave"])
         if len(enclaves) == 1:  # the next one goes to the one with fewer sessions
             loads.client._versions.session.broken = True
-            assert is_right(loads.client.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], loads.there))
+            assert answers_right(loads.client, loads.there)
     greeting = loads.proxy.sent("greet")[-1]
     for enclave in enclaves | {"00" * 8}:
         if bytes.fromhex(enclave) != greeting.body[:8]:
@@ -329,7 +315,7 @@ def test_unavailable_is_what_a_load_says_whose_end_is_never_known(
     monkeypatch.setattr("scumble.owner.database.PAUSES_SECONDS", (0.0, 0.1))
 
     def gone(request: Request, forward: Forward) -> Answer:
-        loads.proxy.meddle = _dropped
+        loads.proxy.meddle = dropped
         raise Cut
 
     loads.proxy.meddle = at("build", gone)

@@ -8,8 +8,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from meddling import Answer, Cut, Forward, Meddle, Meddling, Request, flipped, meddling, once
-from sample_rows import QUERIES, answer, is_right, loaded
+from meddling import (
+    Answer,
+    Cut,
+    Forward,
+    Meddle,
+    Meddling,
+    Request,
+    dropped,
+    flipped_answer,
+    flipped_request,
+    meddling,
+    once,
+    second,
+    unanswered,
+)
+from sample_rows import QUERIES, answer, answers_right, is_right, loaded
 
 import scumble
 from scumble import errors
@@ -52,30 +66,20 @@ def scene(service: Serving, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     keys = tmp_path_factory.mktemp("mitm")
     with meddling(service.port) as proxy, proxy.create("mitm", keys) as client:
         loaded(client)
-        for query in QUERIES:
-            assert is_right(client.sql(query).fetchall(), answer(query, [0]))
+        assert answers_right(client, queries=QUERIES)
         proxy.forget()
         yield Scene(proxy, keys, client)
-
-
-def _dropped(request: Request, forward: Forward) -> Answer:
-    raise Cut
-
-
-def _unanswered(request: Request, forward: Forward) -> Answer:
-    forward(request)
-    raise Cut
 
 
 # --- drops and cuts --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("meddle", [_dropped, _unanswered])
+@pytest.mark.parametrize("meddle", [dropped, unanswered])
 def test_what_is_dropped_once_is_asked_again(scene: Scene, meddle: Meddle) -> None:
     assert scene.meddled(once("request", meddle)) is None
 
 
-@pytest.mark.parametrize("meddle", [_dropped, _unanswered])
+@pytest.mark.parametrize("meddle", [dropped, unanswered])
 def test_what_is_always_dropped_is_unavailable(scene: Scene, meddle: Meddle) -> None:
     assert scene.meddled(meddle) is Unavailable
 
@@ -113,19 +117,12 @@ def test_a_request_that_is_cut_is_tampered(scene: Scene) -> None:
 @pytest.mark.parametrize("at", [0, 1, 17, 100, 200, -1])
 @pytest.mark.parametrize("query", [AGGREGATE, ROWS])
 def test_a_flipped_bit_of_an_answer_is_tampered(scene: Scene, at: int, query: str) -> None:
-    def flip(request: Request, forward: Forward) -> Answer:
-        whole = forward(request)
-        return replace(whole, body=flipped(whole.body, at))
-
-    assert scene.meddled(once("request", flip), query) is Tampered
+    assert scene.meddled(once("request", flipped_answer(at)), query) is Tampered
 
 
 @pytest.mark.parametrize("at", [0, 8, 30, -1])
 def test_a_flipped_bit_of_a_request_is_tampered(scene: Scene, at: int) -> None:
-    def flip(request: Request, forward: Forward) -> Answer:
-        return forward(replace(request, body=flipped(request.body, at)))
-
-    assert scene.meddled(once("request", flip)) is Tampered
+    assert scene.meddled(once("request", flipped_request(at))) is Tampered
 
 
 # --- replays ---------------------------------------------------------------------------------------
@@ -144,7 +141,7 @@ def test_a_request_that_is_sent_twice_is_done_once(scene: Scene) -> None:
 
 
 def test_the_answer_to_the_second_of_two_is_not_taken(scene: Scene) -> None:
-    assert scene.meddled(once("request", lambda request, forward: (forward(request), forward(request))[1])) is Tampered
+    assert scene.meddled(once("request", second)) is Tampered
 
 
 def test_an_older_request_is_not_taken(scene: Scene) -> None:

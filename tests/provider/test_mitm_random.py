@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from meddling import Answer, Cut, Forward, Meddling, Request, flipped, meddling
-from sample_rows import QUERIES, answer, is_right, loaded
+from meddling import Answer, Forward, Meddling, Request, dropped, flipped, meddling, second, unanswered
+from sample_rows import QUERIES, answer, answers_right, is_right, loaded
 
 import scumble
 from scumble.errors import ScumbleError
@@ -34,7 +34,7 @@ class Meddler:
         self.done: dict[str, int] = {}
         self.odds = 0.0
         self._tricks: tuple[Callable[[Request, Forward], Answer], ...] = (
-            self.drop, self.drop_answer, self.twice, self.second, self.replay_before, self.replay_after,
+            dropped, unanswered, self.twice, second, self.replay_before, self.replay_after,
             self.old_answer, self.older_answer, self.flip, self.flip_answer, self.cut, self.cut_answer,
             self.close_early, self.garbage, self.other_session, self.refuse, self.turn_away, self.header,
             self.late_replay,
@@ -53,21 +53,10 @@ class Meddler:
         alike = [each for each in seen if each[0].kind == request.kind]
         return self.random.choice(alike or seen or [(request, Answer(200))])
 
-    def drop(self, request: Request, forward: Forward) -> Answer:
-        raise Cut
-
-    def drop_answer(self, request: Request, forward: Forward) -> Answer:
-        forward(request)
-        raise Cut
-
     def twice(self, request: Request, forward: Forward) -> Answer:
         first = forward(request)
         forward(request)
         return first
-
-    def second(self, request: Request, forward: Forward) -> Answer:
-        forward(request)
-        return forward(request)
 
     def replay_before(self, request: Request, forward: Forward) -> Answer:
         forward(self._some(request)[0])
@@ -156,7 +145,6 @@ class Model:
         raise AssertionError(f"{who} got a wrong answer")
 
     def loaded(self, who: str, number: int) -> None:
-        """A batch is known to be there."""
         self.versions.append([*self.versions[-1], number])
         self.seen[who] = len(self.versions) - 1
 
@@ -208,12 +196,11 @@ def _load(
     proxy.forget()
     before, after = model.versions[-1], [*model.versions[-1], number]
     witness.sql(QUERIES[0])
-    found = [witness.sql(query).fetchall() for query in QUERIES]
-    if all(is_right(each, answer(query, after)) for each, query in zip(found, QUERIES, strict=True)):
+    if answers_right(witness, after, QUERIES):
         model.loaded("nobody" if failed else who, number)
         return
     assert failed
-    assert all(is_right(each, answer(query, before)) for each, query in zip(found, QUERIES, strict=True))
+    assert answers_right(witness, before, QUERIES)
 
 
 def _settled(client: scumble.Database, who: str, model: Model) -> bool:

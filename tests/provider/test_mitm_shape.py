@@ -39,7 +39,6 @@ QUERIES = (
 
 
 def rows(name: str) -> pa.Table:
-    """The rows of one of the tables."""
     ks, vs, names = TABLES[name]
     return pa.table({"k": ks, "v": vs, "name": names}, SCHEMA)
 

@@ -125,7 +125,6 @@ class _Nothing:
 
 
 def leases(folder: Path, seconds: float = 60.0) -> Leases:
-    """The leases of a new store."""
     return Leases(FileStore.create(folder / "db", DATABASE), seconds)
 
 
@@ -190,6 +189,26 @@ def test_a_lease_keeps_other_processes_out_too(tmp_path: Path) -> None:
         pass
 
 
+def test_who_waits_for_another_process_to_write_keeps_nobody_from_reading(tmp_path: Path) -> None:
+    store = FileStore.create(tmp_path / "db", DATABASE)
+    leases, another = Leases(store), FileStore(tmp_path / "db")
+    with another.writer(0):
+        waiting = threading.Thread(target=leases.take, args=(1, 30))
+        waiting.start()
+        time.sleep(0.1)
+        asked = time.monotonic()
+        for _ in range(20):
+            with leases.at_work(2) as writing:
+                assert not writing
+        assert time.monotonic() - asked < 15
+        with pytest.raises(Busy):
+            leases.take(2, 0)
+    waiting.join()
+    with leases.at_work(1) as writing:
+        assert writing
+    leases.give_back(1)
+
+
 # --- limits, tenants, addresses, pins --------------------------------------------------------------
 
 
@@ -203,7 +222,6 @@ def test_an_address_has_so_many_a_second_and_twice_as_many_at_once() -> None:
 
 
 def hosting(folder: Path, *, open_to_all: bool = False) -> Hosting:
-    """Databases without enclaves."""
     return Hosting(folder, None, lambda pages, size: None, open_to_all=open_to_all)  # type: ignore[arg-type]
 
 

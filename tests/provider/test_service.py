@@ -4,10 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pandas as pd
-import pyarrow as pa
 import pytest
+from sample_rows import OPTIONS, QUERIES, answer, answers_right, batch, loaded
 
 import scumble
 from scumble import dbapi
@@ -16,60 +15,36 @@ from scumble.errors import AttestationRefused, InvalidParameter, KeyRefused, Not
 from scumble.owner.keys import AnalystKey
 from serving import SIMULATED, Serving
 
-ROWS = 5000
-VISITS = pa.table(
-    {
-        "k": pa.array([(17 * i) % 1000 for i in range(ROWS)], pa.int32()),
-        "v": pa.array([None if i % 10 == 0 else i for i in range(ROWS)], pa.int64()),
-        "name": pa.array([f"name {i % 7}" for i in range(ROWS)]),
-    }
-)
-OPTIONS: dict[str, Any] = {"types": {"name": "text(10)"}, "indexes": ["k int:0:999 epsilon=1"]}
-QUERIES = [
-    "SELECT count(*), sum(v) FROM t WHERE k BETWEEN 100 AND 120",
-    "SELECT k, v, name FROM t WHERE k = 17 ORDER BY v",
-    "SELECT name, count(*), avg(v) FROM t WHERE k < 50 GROUP BY name ORDER BY name",
-    "SELECT max(v) FROM t",
-]
-
-
-def right(query: str) -> list[tuple[Any, ...]]:
-    """What DuckDB says."""
-    with duckdb.connect(":memory:") as clear:
-        clear.register("t", VISITS)
-        return clear.execute(query).fetchall()
-
 
 def test_answers_are_those_of_duckdb(service: Serving, tmp_path: Path) -> None:
     with service.create("answers", tmp_path) as database:
-        database.load("t", VISITS, **OPTIONS)
-        for query in QUERIES:
-            assert database.sql(query).fetchall() == right(query)
+        loaded(database)
+        assert answers_right(database, queries=QUERIES)
         assert database.check() > 0
     with service.open("answers", tmp_path) as again:
-        assert again.sql(QUERIES[0]).fetchall() == right(QUERIES[0])
+        assert answers_right(again)
 
 
 @pytest.mark.filterwarnings("ignore:pandas only supports SQLAlchemy")
 def test_pandas_reads_through_a_connection(service: Serving, tmp_path: Path) -> None:
     with service.create("pandas", tmp_path) as database:
-        database.load("t", VISITS, **OPTIONS)
+        loaded(database)
     for connect in (scumble.connect, dbapi.connect):
         with connect(service.url("pandas"), key=tmp_path / "pandas.key", **SIMULATED) as connection:
             frame = pd.read_sql(QUERIES[2], connection)
-        assert list(frame.itertuples(index=False, name=None)) == right(QUERIES[2])
+        assert list(frame.itertuples(index=False, name=None)) == answer(QUERIES[2], [0])
 
 
 def test_tables_are_dropped_and_sealed_anew(service: Serving, tmp_path: Path) -> None:
     with service.create("changes", tmp_path, limit=10) as database:
-        database.load("t", VISITS, **OPTIONS)
-        database.load("u", VISITS, **OPTIONS)
+        loaded(database)
+        database.load("u", batch(0), **OPTIONS)
         database.drop("u")
         before = {path.name for path in (service.folder / "default" / "changes" / "runs").iterdir()}
         database.rekey()
         after = {path.name for path in (service.folder / "default" / "changes" / "runs").iterdir()}
         assert not before & after
-        assert database.sql(QUERIES[0]).fetchall() == right(QUERIES[0])
+        assert answers_right(database)
     with service.open("changes", tmp_path) as again:
         assert [table.name for table in again.tables] == ["t"]
 
@@ -125,14 +100,14 @@ def test_an_analyst_may_say_whose_database_it_has_to_be(
 ) -> None:
     alice, mallory = (AnalystKey.create(tmp_path / f"{name}.key", None) for name in ("alice", "mallory"))
     with service.create("whose", tmp_path) as database:
-        database.load("t", VISITS, **OPTIONS)
+        loaded(database)
         database.grant("alice", alice.text, ["t"])
         owner = database.owner
     given: dict[str, Any] = {"key": tmp_path / "alice.key", **SIMULATED}
     with pytest.raises(Refused):
         scumble.open(service.url("whose"), owner=mallory.text, **given)
     with scumble.open(service.url("whose"), owner=owner, **given) as opened:
-        assert opened.sql(QUERIES[0]).fetchall() == right(QUERIES[0])
+        assert answers_right(opened)
     words = ["query", service.url("whose"), QUERIES[0], "--key", str(tmp_path / "alice.key")]
     assert main([*words, "--insecure-simulated-enclave", "--owner", owner]) == 0
     assert main([*words, "--insecure-simulated-enclave", "--owner", mallory.text]) == 2

@@ -40,7 +40,6 @@ class Member:
         self.sharing = Sharing(self.private_key, self.vault, code or Code())
 
     def unlock(self, version: int) -> None:
-        """Know a version of the database."""
         self.vault.remember(DATABASE, DATA_KEY, OWNER, version, HASH)
 
 

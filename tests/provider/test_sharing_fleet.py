@@ -3,16 +3,16 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from fronts import provider
+from fronts import provider, until
 from meddling import Meddling, Request, meddling
-from sample_rows import OPTIONS, QUERIES, answer, batch, is_right, loaded
+from sample_rows import OPTIONS, QUERIES, answers_right, batch, loaded
 
 import scumble
 from scumble.errors import Locked, Refused, Unavailable
@@ -23,8 +23,6 @@ from scumble.owner.versions import Session
 from scumble.provider.fleet import EnclaveProcess, Fleet, Serve
 from scumble.wire.pipe import Attest, Bytes, Job
 from serving import Serving, serving
-
-PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -38,20 +36,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving, 
         yield service, proxy, folder
 
 
-def _right(database: scumble.Database) -> bool:
-    return is_right(database.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], [0]))
-
-
 def _enclave(proxy: Meddling) -> str:
     """The enclave that has proved itself last."""
     return proxy.answered("attest")[-1].headers["scumble-enclave"]
-
-
-def _until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def _answered(database: scumble.Database) -> bool:
@@ -67,7 +54,7 @@ def _everywhere(proxy: Meddling, folder: Path) -> set[str]:
     try:
         for _ in range(4):  # each goes to the enclave with the fewest sessions
             kept.append(proxy.open("clinic", folder, "ada.key"))
-            assert _right(kept[-1])
+            assert answers_right(kept[-1])
             reached.add(_enclave(proxy))
     finally:
         for each in kept:
@@ -93,7 +80,7 @@ def test_a_revocation_reaches_running_sessions_in_every_enclave(shared: tuple[Se
                     rita.close()
             assert len(ritas) == 2
             assert at in ritas
-            assert all(map(_right, ritas.values()))
+            assert all(map(answers_right, ritas.values()))
             owner.revoke("rita")
             for rita in ritas.values():
                 with pytest.raises(Refused):
@@ -113,10 +100,10 @@ def test_whoever_takes_a_dead_ones_place_knows_what_it_knew(shared: tuple[Servin
         for _ in range(2):  # one after the other: in the end none is left that the owner has talked to
             before = set(service.enclaves())
             os.kill(min(before), signal.SIGKILL)
-            assert _right(ada)
-            _until(lambda known=before: len(set(service.enclaves()) - known) == 1)  # type: ignore[misc]
-            _until(lambda: '"enclave shared"' in service.log())
-            _until(lambda: len(_everywhere(proxy, folder)) == 2)
+            assert answers_right(ada)
+            until(lambda known=before: len(set(service.enclaves()) - known) == 1)  # type: ignore[misc]
+            until(lambda: '"enclave shared"' in service.log())
+            until(lambda: len(_everywhere(proxy, folder)) == 2)
 
 
 def test_when_all_die_at_once_the_owner_has_to_come_again(shared: tuple[Serving, Meddling, Path]) -> None:
@@ -127,14 +114,14 @@ def test_when_all_die_at_once_the_owner_has_to_come_again(shared: tuple[Serving,
         for number in service.enclaves():
             os.kill(number, signal.SIGKILL)
         with pytest.raises(Locked, match="its owner has to connect"):
-            _until(lambda: _answered(ada))
+            until(lambda: _answered(ada))
         with pytest.raises(Locked):
             proxy.open("clinic", folder, "ada.key")
         with proxy.open("clinic", folder) as owner:
-            assert _right(owner)
-        assert _right(ada)
-    _until(lambda: len(service.enclaves()) == 2)
-    _until(lambda: len(_everywhere(proxy, folder)) == 2)
+            assert answers_right(owner)
+        assert answers_right(ada)
+    until(lambda: len(service.enclaves()) == 2)
+    until(lambda: len(_everywhere(proxy, folder)) == 2)
 
 
 def test_a_stranger_cannot_hold_a_locked_database_for_writing(shared: tuple[Serving, Meddling, Path]) -> None:
@@ -150,7 +137,7 @@ def test_a_stranger_cannot_hold_a_locked_database_for_writing(shared: tuple[Serv
         assert proxy.forward(Request("PUT", path, {}, b"")).status == 404
         with proxy.open("clinic", folder) as owner:
             owner.load("u", batch(1), **OPTIONS)
-            assert _right(owner)
+            assert answers_right(owner)
 
 
 def _greeted(service: RemoteService) -> int:
@@ -162,7 +149,7 @@ def _greeted(service: RemoteService) -> int:
             made.append(Session(service, service.describe(), Ed25519PrivateKey.generate(), bytes(32))._number)
         return bool(made)
 
-    _until(greet)
+    until(greet)
     return made[0]
 
 
@@ -185,7 +172,7 @@ def test_nothing_that_passes_through_the_front_has_a_key_in_it(
         owner.grant("ada", made.identity("ada"), ["t"])
         made.fleet.share()
         with made.analyst("ada", "keys", 1) as ada:
-            assert _right(ada)
+            assert answers_right(ada)
     key = OwnerKey.open(tmp_path / "keys.key")
     carried = b"\n".join(passed)
     assert len(passed) > 40

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fronts import provider
-from sample_rows import QUERIES, answer, is_right, loaded
+from sample_rows import answers_right, loaded
 
 from scumble.attestation.evidence import PACKAGE, code_files
 from scumble.provider.fleet import Fleet
@@ -56,7 +56,7 @@ def test_an_enclave_process_imports_nothing_that_is_not_measured(
         owner.grant("ada", made.identity("ada"), ["t"])
         made.fleet.share()
         with made.analyst("ada", "db", 1) as ada:
-            assert is_right(ada.sql(QUERIES[0]).fetchall(), answer(QUERIES[0], [0]))
+            assert answers_right(ada)
     processes = [parsed(path.read_text()) for path in listed.iterdir()]
     assert len(processes) == 2
     measured = {str(path) for path in code_files(PACKAGE)}

@@ -18,8 +18,8 @@ from typing_extensions import Buffer
 
 from scumble.errors import Exists, FileError, NotFound, Tampered
 from scumble.store.backup import Report, backup, backup_to, restore, restore_from
-from scumble.store.disk import open_to_read
 from scumble.store.files import FileStore
+from scumble.store.runs import open_to_read
 
 RUNS = {"r1": 5, "r2": 9, "r3": 40}
 

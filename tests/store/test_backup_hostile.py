@@ -23,7 +23,6 @@ RUNS = {"r1": 2, "r2": 3}
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A good one, of two versions."""
     folder = tmp_path_factory.mktemp("origin") / "db"
     store = FileStore.create(folder, "d0")
     load(store, 1, {"r1": 2}, "r1")

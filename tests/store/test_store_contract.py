@@ -42,8 +42,12 @@ MAKERS: dict[str, Callable[[Path, str], Store]] = {
 
 @pytest.fixture(params=MAKERS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """An empty store of each kind."""
     return MAKERS[request.param](tmp_path / "db", "d0")
+
+
+def another(store: Store) -> Store:
+    """The same database opened once more, where that is possible."""
+    return FileStore(store.folder) if isinstance(store, FileStore) else store
 
 
 def test_a_new_database_is_empty(store: Store) -> None:
@@ -74,7 +78,9 @@ def test_what_was_stored_comes_back(store: Store) -> None:
         with pytest.raises(NotFound):
             store.manifest(missing)
     store.close()
-    check_run(store, "ab", 5)
+    for opened in (store, another(store)):
+        assert (opened.database, opened.head(), opened.manifest(1)) == ("d0", store.head(), store.manifest(1))
+        check_run(opened, "ab", 5)
 
 
 def test_the_stamp_changes_with_every_commit_and_with_nothing_else(store: Store) -> None:
@@ -110,9 +116,10 @@ BAD_NAMES = ["", "../HEAD", "a/b", "/etc/passwd", ".", "..", "a.b", "A", "a\0", 
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_names_are_checked(store: Store, name: str) -> None:
+def test_names_are_checked(store: Store, name: str, tmp_path: Path) -> None:
     filled(store, ("ab", 2))
     with store.writer():
+        there = set(tmp_path.rglob("*"))
         for use in (
             lambda: store.create_run(name, shape(1)),
             lambda: store.write(name, 0, 0, b""),
@@ -126,6 +133,7 @@ def test_names_are_checked(store: Store, name: str) -> None:
                 use()
         with pytest.raises(Tampered):
             store.commit(2, manifest(2, {name: 1}))
+        assert set(tmp_path.rglob("*")) == there  # a name never leaves its folder
 
 
 def test_a_run_takes_what_its_shape_has_room_for(store: Store) -> None:
@@ -202,15 +210,18 @@ def test_the_second_writer_waits_and_then_gives_up(store: Store) -> None:
         with store.writer():
             entered.set()
             leave.wait(20)
+            write_run(store, "cd", 2)
+            store.commit(1, manifest(1, {"cd": 2}))
 
     thread = threading.Thread(target=hold)
     thread.start()
     entered.wait(20)
-    with pytest.raises(Busy) as caught, store.writer(busy_seconds=0.05):
-        pytest.fail("two writers at once")
-    assert caught.value.hint
+    for other in (store, another(store)):
+        with pytest.raises(Busy) as caught, other.writer(busy_seconds=0.05):
+            pytest.fail("two writers at once")
+        assert caught.value.hint
     threading.Timer(0.1, leave.set).start()
-    load(store, 1, {"ab": 1}, "ab")
+    load(another(store), 2, {"cd": 2, "ab": 1}, "ab")
     thread.join()
 
 
@@ -238,24 +249,30 @@ def test_what_a_load_leaves_undone_is_gone_after_it(store: Store) -> None:
 
 def test_nothing_of_a_load_is_seen_before_it_is_committed(store: Store) -> None:
     filled(store, ("ab", 2))
-    old = store.head()
+    reader, late = another(store), another(store)
+    old, stamp = reader.head(), reader.stamp()
     with store.writer():
         write_run(store, "cd", 3)
-        assert store.head() == old
+        check_run(reader, "ab", 2)
         with pytest.raises(InvalidParameter):
             store.commit(2, manifest(2, {"cd": 4}))
-        assert (store.head(), store.stamp()) == (old, store.stamp())
+        for each in (store, reader):
+            assert (each.head(), each.stamp()) == (old, stamp)
         store.commit(2, manifest(2, {"cd": 3}))
-        assert store.head() == manifest(2, {"cd": 3})
-    check_run(store, "cd", 3)
-    check_run(store, "ab", 2)  # no longer in the head, but an earlier version names it
-    with store.writer():
+        check_run(reader, "ab", 2)
+        for each in (store, reader):
+            assert each.head() == manifest(2, {"cd": 3})
+    check_run(reader, "cd", 3)
+    check_run(late, "ab", 2)  # no longer in the head, but an earlier version names it
+    with another(store).writer():
         pass  # and what an earlier version names is no leftover
-    check_run(store, "ab", 2)
+    check_run(another(store), "ab", 2)
 
 
 def test_dropped_runs_are_stale_and_not_tampered_with(store: Store) -> None:
     filled(store, ("ab", 2), ("cd", 2), ("ef", 2))
+    reader = another(store)
+    reader.head()
     with store.writer():
         write_run(store, "0123", 1)
         store.commit(4, manifest(4, {"ef": 2}))
@@ -266,9 +283,9 @@ def test_dropped_runs_are_stale_and_not_tampered_with(store: Store) -> None:
         with pytest.raises(Stale):
             store.read("ab", 0, 0, 0, memoryview(b""))
     with pytest.raises(Stale):
-        store.tags("ab", 0)
+        reader.tags("ab", 0)
     for run in ("cd", "ef"):
-        check_run(store, run, 2)
+        check_run(reader, run, 2)
 
 
 def test_many_readers_beside_a_writer(store: Store) -> None:

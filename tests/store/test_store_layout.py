@@ -6,7 +6,7 @@ import pytest
 from store_databases import CATALOG_0_1, SCHEMA, manifest
 
 from scumble.errors import Tampered
-from scumble.store.layout import _row_bytes_0_1, stated_shapes
+from scumble.store.manifests import _row_bytes_0_1, stated_shapes
 from scumble.types import Column, Schema, parse_type
 from scumble.wire.catalog import Table
 from scumble.wire.storage import pack

@@ -14,7 +14,7 @@ from store_databases import SLOT_BYTES, check_run, database, manifest, read
 
 from scumble.errors import InvalidParameter, NotFound, Tampered
 from scumble.store.files import FileStore
-from scumble.store.layout import stated_shapes
+from scumble.store.manifests import stated_shapes
 from scumble.wire.storage import MAGIC, pack, public_part, unpack
 
 JSON = st.recursive(

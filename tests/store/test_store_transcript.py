@@ -14,11 +14,9 @@ from store_databases import SLOT_BYTES, database, manifest, pages_of, shape, tag
 
 from scumble.errors import NotFound, Tampered
 from scumble.provider.front import Provider
-from scumble.store import disk
 from scumble.store import transcript as transcript_module
-from scumble.store.disk import LogFiles
 from scumble.store.files import FileStore
-from scumble.store.transcript import FACTS, Event, RecordingStore, Transcript, comparable, exchanges
+from scumble.store.transcript import FACTS, Event, LogFiles, RecordingStore, Transcript, comparable, exchanges
 from scumble.wire.storage import Enclave, Storage
 
 SECRET = b"a request that only the enclave may open"
@@ -199,7 +197,7 @@ def test_two_openings_of_a_database_do_not_mix(tmp_path: Path) -> None:
 
 
 def test_the_log_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "ROTATE_BYTES", 100_000)
+    monkeypatch.setattr(transcript_module, "ROTATE_BYTES", 100_000)
     transcript = Transcript(LogFiles(tmp_path))
     for page in range(3000):
         transcript.record("read", "ab", 0, page, 1, 100)
@@ -216,10 +214,9 @@ def test_several_processes_write_and_rotate_one_log(tmp_path: Path) -> None:
     code = """if True:
         import sys
         from pathlib import Path
-        from scumble.store import disk
-        from scumble.store.transcript import Transcript
-        disk.ROTATE_BYTES = 2_000_000
-        transcript = Transcript(disk.LogFiles(Path(sys.argv[1])))
+        from scumble.store import transcript as module
+        module.ROTATE_BYTES = 2_000_000
+        transcript = module.Transcript(module.LogFiles(Path(sys.argv[1])))
         for page in range(5000):
             transcript.record("read", sys.argv[2], 0, page, 1, 100)
     """

@@ -30,7 +30,6 @@ class Connection(HttpToolsProtocol):
     crowded: Any
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for a head."""
         super().connection_made(transport)
         self._running: RequestResponseCycle | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -72,26 +71,22 @@ class Connection(HttpToolsProtocol):
             )
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Begin with a request."""
         self._running = cycle
         super()._start_asgi_task(cycle, app)
 
     # --- what the parser tells -----------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        """A head begins."""
         super().on_message_begin()
         self._in_head = self._in_message = self._begun = True
         self._head_bytes = self._more_head_bytes = 0
         self._expect(self.limits.header_seconds)
 
     def on_url(self, url: bytes) -> None:
-        """A piece of the first line."""
         self._count(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header, or a trailer."""
         self._count(len(name) + len(value))
         super().on_header(name, value)
 
@@ -108,7 +103,6 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive = False  # what follows is not HTTP, and nobody here speaks anything else
 
     def on_message_complete(self) -> None:
-        """A body is complete."""
         self._in_message = False
         self._stop()
         super().on_message_complete()
@@ -142,12 +136,10 @@ class Connection(HttpToolsProtocol):
         self._watch_sending()
 
     def pause_writing(self) -> None:
-        """More is to be sent than the client has read."""
         super().pause_writing()
         self._watch_sending()
 
     def resume_writing(self) -> None:
-        """It reads."""
         super().resume_writing()
         if not self.transport.is_closing():
             self._stop_watching()

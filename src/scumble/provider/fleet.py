@@ -78,7 +78,6 @@ class EnclaveProcess:
 
     @property
     def pid(self) -> int:
-        """The process's number."""
         return self._process.pid
 
     @property
@@ -187,13 +186,11 @@ class Fleet:
 
     @property
     def alive(self) -> int:
-        """How many processes are running."""
         with self._change:
             return sum(member.alive for member in self._members)
 
     @property
     def members(self) -> list[EnclaveProcess]:
-        """The processes."""
         with self._change:
             return list(self._members)
 
@@ -204,7 +201,6 @@ class Fleet:
                 self._tell(taker)
 
     def close(self) -> None:
-        """End all of them."""
         with self._change:
             self._closed = True
             members, self._members = self._members, []

@@ -26,11 +26,9 @@ class Provider:
 
     @property
     def public_key(self) -> bytes:
-        """The key that owners seal their greeting to."""
         return self._enclave.public_key
 
     def greet(self, sealed: bytes) -> tuple[int, bytes]:
-        """Open a session: its number, and a sealed answer."""
         transcript = self.transcript
         transcript.open_exchange("greet", len(sealed))
         try:
@@ -42,7 +40,6 @@ class Provider:
         return session, answer
 
     def request(self, session: int, sealed: bytes | memoryview) -> bytes:
-        """Pass on one sealed request, and the sealed answer to it."""
         transcript = self.transcript
         transcript.open_exchange("request", session, size_bytes(sealed))
         try:
@@ -54,28 +51,22 @@ class Provider:
         return answer
 
     def leave(self, session: int) -> None:
-        """Forget a session."""
         self.transcript.record("leave", session)
         self._enclave.leave(session)
 
     def writer(self, busy_seconds: float = 5) -> AbstractContextManager[None]:
-        """Hold the store for writing: around every request that loads, drops or seals anew."""
         return self.store.writer(busy_seconds)
 
     @property
     def stamp_lags(self) -> bool:
-        """The stamp is that of now."""
         return False
 
     def stamp(self) -> str:
-        """A text that changes with every commit."""
         return self.store.stamp()
 
     def drop_unreferenced(self, keep: Collection[str] = ()) -> int:
-        """Delete the runs that no table has any more; how many they were."""
         return self.store.drop_unreferenced(keep)
 
     def close(self) -> None:
-        """Write the transcript, and close the store."""
         self.transcript.close()
         self.store.close()

@@ -21,8 +21,8 @@ from scumble.provider.front import Provider
 from scumble.provider.leases import Leases
 from scumble.provider.routing import Read, Routing
 from scumble.store import create_store, is_store, open_store
-from scumble.store.disk import read_whole, replace
-from scumble.store.layout import check_name
+from scumble.store.protocol import check_name
+from scumble.store.runs import read_whole, replace
 from scumble.wire.storage import Storage
 
 __all__ = ["DEFAULT_TENANT", "Hosted", "Hosting", "add_tenant"]
@@ -49,7 +49,6 @@ class Hosted:
         return self.routing
 
     def close(self) -> None:
-        """Write the transcript, and close the store."""
         self.provider.close()
 
 
@@ -62,7 +61,6 @@ class Hosting:
         self._hosted: dict[tuple[str, str], Hosted] = {}
 
     def known(self, tenant: str, name: str) -> Hosted | None:
-        """A database that is open already."""
         return self._hosted.get((tenant, name))
 
     def get(self, tenant: str, name: str) -> Hosted:
@@ -99,12 +97,10 @@ class Hosting:
         return len(self._hosted)
 
     def every(self) -> list[Hosted]:
-        """The databases that are open."""
         with self._turn:
             return list(self._hosted.values())
 
     def close(self) -> None:
-        """Close all of them."""
         for hosted in self.every():
             hosted.close()
 

@@ -1,19 +1,7 @@
-"""The HTTP surface of a provider.
-
-    GET    /health, /metrics, /v1/service, /v1/openapi.json
-    POST   /v1/attest                                  a nonce; evidence of an enclave, its key, and its id
-    PUT    /v1/<tenant>/<database>                     make it: the id, and the tenant's token
-    GET    /v1/<tenant>/<database>                     its id
-    POST   /v1/<tenant>/<database>/sessions            an enclave's id and a greeting; a session and an answer
-    POST   /v1/<tenant>/<database>/sessions/<number>   a sealed request; a sealed answer
-    DELETE /v1/<tenant>/<database>/sessions/<number>
-    PUT    /v1/<tenant>/<database>/sessions/<number>/writer     hold the database for writing, or renew the hold
-    DELETE /v1/<tenant>/<database>/sessions/<number>/writer
-    POST   /v1/<tenant>/<database>/sessions/<number>/tidy       delete the runs of no table
+"""The HTTP surface of a provider: a handler for each operation in openapi.py, and what they share.
 
 Bodies are sealed, and opaque to the front. Every answer of an enclave has the status 200, errors included: they are
-inside. Other refusals are the front's own, and depend on nothing secret. openapi.py describes the surface for other
-clients.
+inside. Other refusals are the front's own, and depend on nothing secret.
 """
 
 import asyncio
@@ -45,7 +33,7 @@ from scumble.provider.limits import (
     refused,
 )
 from scumble.provider.observe import Log, Metrics
-from scumble.provider.openapi import description
+from scumble.provider.openapi import OPERATIONS, description
 from scumble.wire.pipe import Attest
 from scumble.wire.storage import DATABASE, ENCLAVE, OLDEST, PROTOCOL, SESSION, STAMP, VERSION
 
@@ -72,27 +60,22 @@ class Front:
     # --- about the service -------------------------------------------------------------------------
 
     async def health(self, _: Request) -> Response:
-        """Whether there is an enclave to serve."""
         alive = self.fleet.alive
         status = "ok" if alive else "no enclave is running"
         facts = {"status": status, "enclaves": alive, "wanted": self.fleet.size, "databases": self.hosting.opened}
         return JSONResponse(facts, 200 if alive else 503)
 
     async def figures(self, _: Request) -> Response:
-        """Figures for Prometheus."""
         sessions = sum(member.sessions for member in self.fleet.members)
         return Response(self.metrics.text(self.fleet.alive, sessions), media_type="text/plain; version=0.0.4")
 
     async def service(self, _: Request) -> Response:
-        """Which protocols this service speaks."""
         return JSONResponse({"service": "scumble", "protocols": [OLDEST, PROTOCOL], "enclaves": self.fleet.size})
 
     async def describe_surface(self, _: Request) -> Response:
-        """The description of this surface, in OpenAPI's form."""
         return JSONResponse(description())
 
     async def attest(self, request: Request) -> Response:
-        """Evidence of an enclave for the client's nonce."""
         self._admit(request, self._greetings)
         nonce = await self._body(request)
         if len(nonce) != NONCE_BYTES:
@@ -104,7 +87,6 @@ class Front:
     # --- databases and sessions --------------------------------------------------------------------
 
     async def create(self, request: Request) -> Response:
-        """Make an empty database for a tenant that shows its token."""
         self._admit(request, self._greetings)
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         database = (await self._body(request)).decode("ascii", "replace")
@@ -118,26 +100,22 @@ class Front:
         return Response(headers={DATABASE: hosted.store.database, STAMP: hosted.store.stamp()})
 
     async def greet(self, request: Request) -> Response:
-        """Open a session in the enclave that the greeting is sealed to."""
         self._admit(request, self._greetings)
         hosted, body = await self._hosted(request), await self._body(request)
         session, answer = await self._in_thread(hosted.provider.greet, body)
         return _opaque(answer, {SESSION: str(session), STAMP: hosted.store.stamp()})
 
     async def request(self, request: Request) -> Response:
-        """Pass on a sealed request, and the sealed answer."""
         hosted, body = await self._hosted(request), await self._body(request)
         answer, stamp = await self._in_thread(_answered, hosted, _session(request), body)
         return _opaque(answer, {STAMP: stamp})
 
     async def leave(self, request: Request) -> Response:
-        """End a session."""
         hosted = await self._hosted(request)
         await self._in_thread(hosted.provider.leave, _session(request))
         return Response(status_code=204)
 
     async def hold(self, request: Request) -> Response:
-        """Hold the database for writing."""
         hosted, session = await self._hosted(request), _session(request)
         busy_seconds = _seconds(request.query_params.get("busy_seconds", "5"))
         if not await self._in_thread(_may_hold, hosted, session):
@@ -146,13 +124,11 @@ class Front:
         return Response(status_code=204, headers={STAMP: hosted.store.stamp()})
 
     async def release(self, request: Request) -> Response:
-        """Stop holding the database, so that others may write."""
         hosted = await self._hosted(request)
         await self._in_thread(hosted.leases.give_back, _session(request))
         return Response(status_code=204)
 
     async def drop_unreferenced(self, request: Request) -> Response:
-        """Delete the runs that no table has any more; how many they were."""
         hosted = await self._hosted(request)
         return JSONResponse({"runs": await self._in_thread(hosted.leases.drop_unreferenced, _session(request))})
 
@@ -244,26 +220,24 @@ class Front:
 
 def application(front: Front) -> Starlette:
     """The ASGI application."""
-    database = "/v1/{tenant}/{database}"
-    session = database + "/sessions/{session}"
-    table: list[tuple[str, str, str, Handler]] = [
-        ("POST", session, "request", front.request),  # the commonest first: routes are tried one after the other
-        ("DELETE", session, "leave", front.leave),
-        ("GET", "/health", "health", front.health),
-        ("GET", "/metrics", "metrics", front.figures),
-        ("GET", "/v1/service", "service", front.service),
-        ("GET", "/v1/openapi.json", "openapi", front.describe_surface),
-        ("POST", "/v1/attest", "attest", front.attest),
-        ("PUT", database, "create", front.create),
-        ("GET", database, "describe", front.describe),
-        ("POST", database + "/sessions", "greet", front.greet),
-        ("PUT", session + "/writer", "hold", front.hold),
-        ("DELETE", session + "/writer", "let_go", front.release),
-        ("POST", session + "/tidy", "tidy", front.drop_unreferenced),
-    ]
+    handlers: dict[str, Handler] = {
+        "request": front.request,
+        "leave": front.leave,
+        "health": front.health,
+        "metrics": front.figures,
+        "service": front.service,
+        "openapi": front.describe_surface,
+        "attest": front.attest,
+        "describe": front.describe,
+        "create": front.create,
+        "greet": front.greet,
+        "hold": front.hold,
+        "let_go": front.release,
+        "tidy": front.drop_unreferenced,
+    }
     places: dict[str, dict[str, Handler]] = {}
-    for method, path, kind, handler in table:
-        places.setdefault(path, {})[method] = front.handled(kind, handler)
+    for asked in OPERATIONS:
+        places.setdefault(asked.path, {})[asked.method] = front.handled(asked.kind, handlers[asked.kind])
     routes = [Route(path, _by_method(methods), methods=list(methods)) for path, methods in places.items()]
 
     async def elsewhere(request: Request, error: Exception) -> Response:

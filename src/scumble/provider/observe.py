@@ -29,7 +29,6 @@ class Log:
         self._turn = threading.Lock()
 
     def write(self, event: str, **facts: Any) -> None:
-        """Write a line with the time, the event and its facts."""
         if self._to is None:
             return
         line = json.dumps({"time": round(time.time(), 3), "event": event, **facts}) + "\n"
@@ -89,23 +88,19 @@ class Metrics:
         self._sessions = Gauge("scumble_sessions", "Sessions that are open.", registry=registry)
 
     def request(self, kind: str, status: int, seconds: float, received: int, sent: int) -> None:
-        """Count a request, its time and its bytes."""
         self._requests.labels(kind, str(status)).inc()
         self._seconds.labels(kind).observe(seconds)
         self._received.inc(received)
         self._sent.inc(sent)
 
     def read(self, pages: int, size: int) -> None:
-        """Count sealed pages that an enclave has read."""
         self._pages.inc(pages)
         self._page_bytes.inc(size)
 
     def died(self) -> None:
-        """Count an enclave process that has died."""
         self._deaths.inc()
 
     def text(self, processes: int, sessions: int) -> bytes:
-        """All figures in Prometheus' text form."""
         self._processes.set(processes)
         self._sessions.set(sessions)
         return generate_latest(self._registry)

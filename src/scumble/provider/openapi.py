@@ -1,13 +1,14 @@
-"""The HTTP surface described in OpenAPI 3.1, for those who write another client or put a proxy in front. PUBLIC.
+"""The HTTP surface: one table of all that can be asked, which http.py routes by and OpenAPI 3.1 describes. PUBLIC.
 
 Bodies that are sealed, and evidence, are opaque bytes to the front: docs/format.md and docs/http.md say more.
 """
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from scumble.wire.storage import DATABASE, ENCLAVE, OLDEST, PROTOCOL, SESSION, STAMP, VERSION
 
-__all__ = ["description"]
+__all__ = ["OPERATIONS", "Operation", "description"]
 
 Fields = dict[str, Any]
 
@@ -33,8 +34,37 @@ SPOKEN = (*ALWAYS, 426)
 WITH_BODY = (*SPOKEN, 408)
 
 
+@dataclass(frozen=True)
+class Operation:
+    """One thing that can be asked. Its kind is its name in the log and in the figures."""
+
+    kind: str
+    method: str
+    path: str
+    summary: str
+    answers: dict[int, Fields]
+    refusals: tuple[int, ...]
+    body: Fields | None = None
+    more: Fields = field(default_factory=dict)
+
+    def described(self) -> Fields:
+        responses = {status: _refusal(status) for status in self.refusals} | self.answers
+        fields: Fields = {
+            "operationId": self.kind,
+            "summary": self.summary,
+            "parameters": [_VERSION] if 426 in self.refusals else [],
+            "responses": {str(status): responses[status] for status in sorted(responses)},
+        }
+        body = {} if self.body is None else {"requestBody": {"required": True, "content": self.body}}
+        return fields | body | self.more
+
+
 def description() -> Fields:
     """The whole surface."""
+    paths: dict[str, Fields] = {}
+    for operation in OPERATIONS:
+        at = paths.setdefault(operation.path, {"parameters": _named(operation.path)})
+        at[operation.method.lower()] = operation.described()
     return {
         "openapi": "3.1.0",
         "info": {
@@ -42,97 +72,12 @@ def description() -> Fields:
             "version": str(PROTOCOL),
             "description": "Sealed requests in, sealed answers out. The front opens none of them.",
         },
-        "paths": {path: {"parameters": _named(path), **operations} for path, operations in _paths().items()},
+        "paths": paths,
         "components": {
             "schemas": {"Refusal": _REFUSAL},
             "securitySchemes": {"tenant": {"type": "http", "scheme": "bearer"}},
         },
     }
-
-
-def _paths() -> dict[str, Fields]:
-    database = "/v1/{tenant}/{database}"
-    session = database + "/sessions/{session}"
-    stamp = {STAMP: "Changes with every commit to the database"}
-    return {
-        "/health": {
-            "get": _operation("health", "Whether there is an enclave to serve", {200: _json(_HEALTH)}, ALWAYS)
-            | {"description": "503 has the same fields as 200 when no enclave is running."}
-        },
-        "/metrics": {"get": _operation("metrics", "Figures for Prometheus", {200: _text()}, ALWAYS)},
-        "/v1/service": {"get": _operation("service", "What is spoken here", {200: _json(_SERVICE)}, ALWAYS)},
-        "/v1/openapi.json": {"get": _operation("openapi", "This", {200: _json({"type": "object"})}, ALWAYS)},
-        "/v1/attest": {
-            "post": _operation(
-                "attest",
-                f"A nonce of {NONCE_BYTES} bytes; an enclave's public key (32 bytes) and its evidence",
-                {200: _opaque({ENCLAVE: "The enclave's id: a greeting begins with its 8 bytes"})},
-                WITH_BODY,
-                _bytes({"type": "string", "minLength": NONCE_BYTES, "maxLength": NONCE_BYTES}),
-            )
-        },
-        database: {
-            "get": _operation(
-                "describe",
-                "A database's id",
-                {200: _empty("It is there", {DATABASE: "The id that its key has", **stamp})},
-                SPOKEN,
-            ),
-            "put": _operation(
-                "create",
-                "Make an empty database of an id; the tenant shows its token unless the service is open to all",
-                {201: _empty("Made, or begun before under the same id and still empty")},
-                (*WITH_BODY, 409),
-                _content("text/plain", {"type": "string", "pattern": DATABASE_ID}),
-            )
-            | {"security": [{"tenant": []}, {}]},
-        },
-        database + "/sessions": {
-            "post": _operation(
-                "greet",
-                "Open a session: the enclave's id (8 bytes) and a greeting that is sealed to its key",
-                {200: _opaque({SESSION: "The session's number", **stamp})},
-                (*WITH_BODY, 409),
-                _bytes(),
-            )
-        },
-        session: {
-            "post": _operation(
-                "request", "A sealed request; a sealed answer", {200: _opaque(stamp)}, (*WITH_BODY, 409), _bytes()
-            ),
-            "delete": _operation("leave", "End a session", {204: _empty("It has ended")}, SPOKEN),
-        },
-        session + "/writer": {
-            "put": _operation(
-                "hold",
-                "Hold the database for writing, or go on holding it: it lapses if the session is not heard of",
-                {204: _empty("It is held", stamp)},
-                (*SPOKEN, 409),
-            )
-            | {"parameters": [_VERSION, _BUSY]},
-            "delete": _operation("let_go", "Let others write", {204: _empty("It is not held")}, SPOKEN),
-        },
-        session + "/tidy": {
-            "post": _operation(
-                "tidy", "Delete what no table has any more, while holding", {200: _json(_TIDIED)}, (*SPOKEN, 409)
-            )
-        },
-    }
-
-
-def _operation(
-    kind: str, summary: str, answers: dict[int, Fields], refusals: tuple[int, ...], body: Fields | None = None
-) -> Fields:
-    responses = answers | {status: _refusal(status) for status in refusals}
-    if kind == "health":
-        responses[503] = _json({"anyOf": [_HEALTH, _REFUSAL_REFERENCE]}, REFUSALS[503])
-    fields: Fields = {
-        "operationId": kind,
-        "summary": summary,
-        "parameters": [_VERSION] if 426 in refusals else [],
-        "responses": {str(status): responses[status] for status in sorted(responses)},
-    }
-    return fields if body is None else fields | {"requestBody": {"required": True, "content": body}}
 
 
 def _named(path: str) -> list[Fields]:
@@ -213,3 +158,86 @@ _BUSY = {
     "description": "How long to wait for another session that is writing",
     "schema": {"type": "number", "minimum": 0, "maximum": 60, "default": 5},
 }
+
+_DATABASE = "/v1/{tenant}/{database}"
+_SESSION = _DATABASE + "/sessions/{session}"
+_STAMP = {STAMP: "Changes with every commit to the database"}
+
+OPERATIONS = (
+    Operation(  # the commonest first: routes are tried one after the other
+        "request",
+        "POST",
+        _SESSION,
+        "A sealed request; a sealed answer",
+        {200: _opaque(_STAMP)},
+        (*WITH_BODY, 409),
+        _bytes(),
+    ),
+    Operation("leave", "DELETE", _SESSION, "End a session", {204: _empty("It has ended")}, SPOKEN),
+    Operation(
+        "health",
+        "GET",
+        "/health",
+        "Whether there is an enclave to serve",
+        {200: _json(_HEALTH), 503: _json({"anyOf": [_HEALTH, _REFUSAL_REFERENCE]}, REFUSALS[503])},
+        ALWAYS,
+        more={"description": "503 has the same fields as 200 when no enclave is running."},
+    ),
+    Operation("metrics", "GET", "/metrics", "Figures for Prometheus", {200: _text()}, ALWAYS),
+    Operation("service", "GET", "/v1/service", "What is spoken here", {200: _json(_SERVICE)}, ALWAYS),
+    Operation("openapi", "GET", "/v1/openapi.json", "This", {200: _json({"type": "object"})}, ALWAYS),
+    Operation(
+        "attest",
+        "POST",
+        "/v1/attest",
+        f"A nonce of {NONCE_BYTES} bytes; an enclave's public key (32 bytes) and its evidence",
+        {200: _opaque({ENCLAVE: "The enclave's id: a greeting begins with its 8 bytes"})},
+        WITH_BODY,
+        _bytes({"type": "string", "minLength": NONCE_BYTES, "maxLength": NONCE_BYTES}),
+    ),
+    Operation(
+        "describe",
+        "GET",
+        _DATABASE,
+        "A database's id",
+        {200: _empty("It is there", {DATABASE: "The id that its key has", **_STAMP})},
+        SPOKEN,
+    ),
+    Operation(
+        "create",
+        "PUT",
+        _DATABASE,
+        "Make an empty database of an id; the tenant shows its token unless the service is open to all",
+        {201: _empty("Made, or begun before under the same id and still empty")},
+        (*WITH_BODY, 409),
+        _content("text/plain", {"type": "string", "pattern": DATABASE_ID}),
+        {"security": [{"tenant": []}, {}]},
+    ),
+    Operation(
+        "greet",
+        "POST",
+        _DATABASE + "/sessions",
+        "Open a session: the enclave's id (8 bytes) and a greeting that is sealed to its key",
+        {200: _opaque({SESSION: "The session's number", **_STAMP})},
+        (*WITH_BODY, 409),
+        _bytes(),
+    ),
+    Operation(
+        "hold",
+        "PUT",
+        _SESSION + "/writer",
+        "Hold the database for writing, or go on holding it: it lapses if the session is not heard of",
+        {204: _empty("It is held", _STAMP)},
+        (*SPOKEN, 409),
+        more={"parameters": [_VERSION, _BUSY]},
+    ),
+    Operation("let_go", "DELETE", _SESSION + "/writer", "Let others write", {204: _empty("It is not held")}, SPOKEN),
+    Operation(
+        "tidy",
+        "POST",
+        _SESSION + "/tidy",
+        "Delete what no table has any more, while holding",
+        {200: _json(_TIDIED)},
+        (*SPOKEN, 409),
+    ),
+)

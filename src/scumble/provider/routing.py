@@ -120,7 +120,6 @@ class Routing:
         raise Unavailable("every enclave has its own key", hint="ask for evidence")
 
     def greet(self, sealed: bytes) -> tuple[int, bytes]:
-        """Open a session in the process that the greeting names."""
         process = self._fleet.pick(sealed[:ID_BYTES].hex())
         self._drop_idle()
         number, answer = process.job(Greet(), sealed[ID_BYTES:], self._serve(writing=False))
@@ -131,7 +130,6 @@ class Routing:
         return session, bytes(answer)
 
     def request(self, session: int, sealed: bytes | memoryview) -> bytes:
-        """Pass on one request, and the answer to it."""
         place = self._places.get(session)
         if place is None or not place.process.alive:
             self._forget(session)
@@ -152,7 +150,6 @@ class Routing:
         return place.process.job(MayWrite(place.number))[0]
 
     def leave(self, session: int) -> None:
-        """Forget a session."""
         self._leases.give_back(session)
         place = self._forget(session)
         if place is not None and place.process.alive:

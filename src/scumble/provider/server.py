@@ -5,7 +5,6 @@ any moment loses nothing that was acknowledged: the store is committed to disk b
 """
 
 import asyncio
-import resource
 import signal
 import socket
 import ssl
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import uvicorn
 
+from scumble.durable import allow_open_files
 from scumble.errors import FileError, InvalidParameter
 from scumble.provider.connections import SPARE, limited
 from scumble.provider.fleet import EnclaveProcess, Fleet
@@ -77,7 +77,7 @@ def serve(settings: Settings, ready: Callable[[int], None] = lambda port: None, 
     hosting = Hosting(settings.folder, fleet, metrics.read, open_to_all=settings.open_to_all)
     front = Front(fleet, hosting, metrics, settings.limits, log)
     server = _Server(_config(settings, front), front, lambda: ready(listening.getsockname()[1]))
-    _allow_descriptors(settings.limits.connections + SPARE + OTHER_FILES)
+    allow_open_files(settings.limits.connections + SPARE + OTHER_FILES)
     try:
         with libraries_logging_to(log):
             server.run([listening])
@@ -145,14 +145,6 @@ def _check_certificate(certificate: Path, private_key: Path | None) -> None:
             "the certificate and its key cannot be used for TLS",
             hint="two PEM files that belong together, no passphrase",
         ) from None
-
-
-def _allow_descriptors(wanted: int) -> None:
-    """Allow as many open files as the connections may need, as far as the system permits."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _listening(settings: Settings) -> socket.socket:

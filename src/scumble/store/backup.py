@@ -24,11 +24,9 @@ from typing import Any, BinaryIO
 
 from scumble.durable import Draft
 from scumble.errors import Corrupt, Exists, FileError, InvalidParameter, NewerVersion, NotFound, Tampered
-from scumble.store.layout import (
+from scumble.store.manifests import (
     MOST_DATABASE_BYTES,
     MOST_MANIFEST_BYTES,
-    PAGES,
-    TAGS,
     database_file,
     database_of,
     manifest_name,
@@ -36,6 +34,7 @@ from scumble.store.layout import (
     version_of,
 )
 from scumble.store.protocol import Restoring, Store
+from scumble.store.runs import PAGES, TAGS
 
 __all__ = ["Progress", "Report", "backup", "backup_to", "restore", "restore_from"]
 
@@ -117,7 +116,6 @@ class _Writer:
         self.members: dict[str, dict[str, object]] = {}
 
     def add(self, name: str, content: bytes) -> None:
-        """Write a member that is in memory."""
         self._write(_header(name, len(content)))
         self._write(content)
         self._finish(name, len(content), sha256(content).hexdigest())
@@ -134,7 +132,6 @@ class _Writer:
         self._finish(name, size_bytes, digest.hexdigest())
 
     def end(self) -> None:
-        """Write what ends an archive."""
         self._write(END)
         self._sink.flush()
 

@@ -14,10 +14,12 @@ whole. The checks here find accidents, and keep the provider from stumbling; tho
 """
 
 import errno
+import fcntl
 import os
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -25,21 +27,18 @@ from typing import Self
 
 from scumble.durable import clear_drafts, remove, sync_folder
 from scumble.errors import Busy, Exists, FileError, InvalidParameter, NotFound, ScumbleError, Stale, Tampered
-from scumble.store.disk import LogFiles, is_there, locked, read_whole, reading, replace, writing
-from scumble.store.layout import (
+from scumble.store.manifests import (
     MOST_DATABASE_BYTES,
-    PAGES,
-    TAGS,
-    Shape,
-    check_name,
+    ManifestFiles,
     database_file,
     database_of,
     manifest_name,
+    shapes_to_commit,
     stated_shapes,
 )
-from scumble.store.manifests import ManifestFiles
-from scumble.store.protocol import Location
-from scumble.store.runs import HeldRuns, RunFiles
+from scumble.store.protocol import Location, check_name
+from scumble.store.runs import PAGES, TAGS, HeldRuns, RunFiles, is_there, read_whole, reading, replace, writing
+from scumble.store.transcript import LogFiles
 from scumble.wire.storage import RunShape
 
 __all__ = ["FileStore"]
@@ -60,19 +59,17 @@ class FileStore:
         self.log = LogFiles(self.folder)
         self._scratch = self.folder / "scratch"
         self._head_path = str(self.folder / "HEAD")
-        self._runs = RunFiles(self.folder / "runs", self._shape_of, self._missing)
-        self._manifests = ManifestFiles(self.folder, self._runs.forget)
+        self._runs = RunFiles(self.folder / "runs", self._look_for, self._missing)
+        self._manifests = ManifestFiles(self.folder, self._runs)
         self._turn = threading.Lock()
         self._writer = 0
 
     @staticmethod
     def exists(folder: Location) -> bool:
-        """Whether a database is in the folder."""
         return is_there(_checked(folder) / "database.json", "database.json")
 
     @classmethod
     def create(cls, folder: Location, database: str) -> Self:
-        """Make an empty database of this id in a folder; Exists if one is there."""
         path = _checked(folder)
         check_name(database, "a database")
         with writing("folder"):
@@ -89,7 +86,6 @@ class FileStore:
     @staticmethod
     @contextmanager
     def restoring(folder: Location) -> Iterator["_RestoringFiles"]:
-        """Make a new database folder: all of it, durably, or nothing. Exists if anything is there."""
         path = _checked(folder)
         if os.path.lexists(path):
             raise Exists(f"{path} exists already", hint="name a folder that is not there: a restore never replaces one")
@@ -118,15 +114,12 @@ class FileStore:
                 shutil.rmtree(outer, ignore_errors=True)
 
     def close(self) -> None:
-        """Close every file."""
         self._runs.close()
 
     def is_empty(self) -> bool:
-        """Whether nothing has ever been committed."""
         return self._manifests.version() == 0
 
     def head(self) -> bytes:
-        """The current manifest; NotFound if nothing has been committed yet."""
         return self._manifests.head()
 
     def stamp(self) -> str:
@@ -138,24 +131,19 @@ class FileStore:
         return f"{found.st_ino}-{found.st_mtime_ns}"
 
     def manifest(self, version: int) -> bytes:
-        """The manifest of an earlier version; NotFound if there is none."""
         return self._manifests.manifest(version)
 
     def tags(self, run: str, column: int) -> bytes:
-        """The tags of a column's pages."""
         return self._runs.tags(run, column)
 
     def read(self, run: str, column: int, first_page: int, pages: int, into: memoryview) -> None:
-        """Fill `into` with sealed pages; Tampered if they are not there, Stale if the run has been dropped since."""
         self._runs.read(run, column, first_page, pages, into)
 
     def read_scratch(self, name: str) -> bytes:
-        """What `write_scratch` has kept under a name."""
         return read_whole(self._scratch / check_name(name, "a scratch file"), "scratch", MOST_SCRATCH_BYTES)
 
     @contextmanager
     def writer(self, busy_seconds: float = 5) -> Iterator[None]:
-        """Become the writer, and clear what one that died has left; Busy if another does not finish in time."""
         with locked(self.folder / "lock", busy_seconds, self._turn):
             self._clear_leftovers()
             self._writer = os.getpid()
@@ -167,49 +155,34 @@ class FileStore:
                     self._clear_unfinished()
 
     def create_run(self, run: str, shape: RunShape) -> None:
-        """Make room for a new run."""
         self._needs_writer()
         self._runs.create(run, shape)
 
     def write(self, run: str, column: int, first_page: int, pages: bytes | memoryview) -> None:
-        """Write sealed pages of a new run."""
         self._needs_writer()
         self._runs.write(run, column, first_page, pages)
 
     def finish_run(self, run: str, tags: Sequence[bytes]) -> None:
-        """Write the tags of every column, and make the run durable."""
         self._needs_writer()
         self._runs.finish(run, tags)
 
     def commit(self, version: int, manifest: bytes) -> None:
-        """Make `manifest` the head, atomically and durably. The first version is 1."""
         self._needs_writer()
-        if version != self._manifests.version() + 1:
-            raise Busy("the database has been changed meanwhile", hint="open it again and repeat what you did")
-        stated, shapes = stated_shapes(manifest)
-        if stated != version:
-            raise InvalidParameter("the manifest states another version", hint="commit the version that it states")
-        there = self._manifests.head_shapes() | self._runs.finished()
-        if any(there.get(run) != shape for run, shape in shapes.items()):
-            raise InvalidParameter(
-                "the manifest names a run that was not made, or not in this shape", hint="finish every run first"
-            )
+        there = {**self._manifests.head_shapes(), **self._runs.finished()}
+        shapes_to_commit(self._manifests.version(), version, manifest, there)
         self._manifests.publish(version, manifest)
 
     def write_scratch(self, name: str, sealed: bytes | memoryview) -> None:
-        """Keep an intermediate result until the load ends."""
         self._needs_writer()
         path = self._scratch / check_name(name, "a scratch file")
         with writing("scratch"):
             path.write_bytes(sealed)
 
     def drop_scratch(self) -> None:
-        """Delete all intermediate results."""
         self._needs_writer()
         self._clear_scratch()
 
     def drop_unreferenced(self, keep: Collection[str] = ()) -> int:
-        """Delete the runs that neither the head nor `keep` names, and say how many. Later reads of them are Stale."""
         self._needs_writer()
         unwanted = self._runs.stored() - self._manifests.head_shapes().keys() - self._runs.being_made() - set(keep)
         for run in unwanted:
@@ -237,8 +210,8 @@ class FileStore:
         if self._writer != os.getpid():
             raise Busy("the database is not held for writing", hint="write inside `with store.writer():`")
 
-    def _shape_of(self, run: str) -> Shape:
-        return self._manifests.shape_of(run)
+    def _look_for(self, run: str) -> None:
+        self._manifests.look_for(run)
 
     def _missing(self, run: str) -> ScumbleError:
         if run in self._manifests.head_shapes():
@@ -277,6 +250,52 @@ class FileStore:
                 remove(path)
 
 
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.001, 0.05
+
+
+@contextmanager
+def locked(path: Path, busy_seconds: float, turn: threading.Lock) -> Iterator[None]:
+    """Hold the lock file, and `turn` among the threads of this process; Busy after `busy_seconds` of waiting.
+
+    The lock ends with the process that holds it, however it ends. The file itself stays empty.
+    """
+    deadline = time.monotonic() + busy_seconds
+    if not turn.acquire(timeout=max(0.0, busy_seconds)):
+        raise _busy()
+    try:
+        with writing("lock"):
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            _wait(handle, deadline)
+            yield
+        finally:
+            os.close(handle)
+    finally:
+        turn.release()
+
+
+def _wait(handle: int, deadline: float) -> None:
+    wait = FIRST_WAIT_SECONDS
+    while not _is_ours(handle):
+        if time.monotonic() >= deadline:
+            raise _busy()
+        time.sleep(wait)
+        wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+
+
+def _is_ours(handle: int) -> bool:
+    with writing("lock"):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def _busy() -> Busy:
+    return Busy("another load is writing to the database", hint="try again when it is done; queries can go on")
+
+
 class _RestoringFiles:
     """A `Restoring` in a draft of a folder. `FileStore.restoring` words its OSErrors."""
 
@@ -285,24 +304,19 @@ class _RestoringFiles:
         self._head = ""
 
     def put_database(self, database: str) -> None:
-        """Write database.json."""
         self._put("database.json", [database_file(database)])
 
     def put_manifest(self, version: int, manifest: bytes) -> None:
-        """Write a manifest; the last one is the head."""
         self._head = manifest_name(version, manifest)
         self._put(f"manifests/{self._head}", [manifest])
 
     def put_pages(self, run: str, pages: Iterable[bytes]) -> None:
-        """Write a run's pages."""
         self._put(f"runs/{run}{PAGES}", pages)
 
     def put_tags(self, run: str, tags: Iterable[bytes]) -> None:
-        """Write its tags."""
         self._put(f"runs/{run}{TAGS}", tags)
 
     def finish(self) -> None:
-        """Write HEAD, and make durable which files there are."""
         self._put("HEAD", [f"{self._head}\n".encode()])
         for part in (self._folder / "manifests", self._folder / "runs", self._folder):
             sync_folder(part)

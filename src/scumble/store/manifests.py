@@ -1,31 +1,175 @@
-"""Manifest files: HEAD, and one file for every version, named by its number and its hash.
+"""Manifests: what their public part states, and the files that keep them: HEAD, and one for every version.
 
-The provider reads their public part for the shapes of the runs. It cannot tell whether a manifest is genuine; one that
-does not agree with its own name is Tampered.
+The provider reads them for the sizes of runs. Nothing in them is secret, and nothing is proven: only the enclave can
+tell whether a manifest is genuine. One that does not agree with its own name is Tampered.
 """
 
-import threading
-from collections.abc import Callable, Mapping
+import json
+import re
+from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from scumble.durable import remove
-from scumble.errors import NotFound, Tampered
-from scumble.store.disk import is_there, read_whole, reading, replace
-from scumble.store.layout import MOST_MANIFEST_BYTES, Shape, manifest_name, stated_shapes, version_of
+from scumble.errors import Busy, InvalidParameter, NewerVersion, NotFound, Tampered
+from scumble.store.protocol import TAG_BYTES, Shape, is_count, is_name
+from scumble.store.runs import RunFiles, is_there, read_whole, reading, replace
+from scumble.wire.storage import public_part
 
-__all__ = ["ManifestFiles"]
+__all__ = [
+    "MOST_DATABASE_BYTES",
+    "MOST_MANIFEST_BYTES",
+    "ManifestFiles",
+    "database_file",
+    "database_of",
+    "manifest_name",
+    "shapes_to_commit",
+    "stated_shapes",
+    "version_of",
+]
+
+FORMAT = 1
+MOST_DATABASE_BYTES = 1000
+MOST_MANIFEST_BYTES = 1 << 30
+_MANIFEST = re.compile(r"([0-9]{8,15})-[0-9a-f]{16}\.manifest")
+
+
+# --- what they state -------------------------------------------------------------------------------
+
+
+def database_file(database: str) -> bytes:
+    """The content of database.json."""
+    return (json.dumps({"format": FORMAT, "database": database}) + "\n").encode()
+
+
+def database_of(content: bytes) -> str:
+    """The id in a database.json; NewerVersion if a later Scumble wrote it, Tampered if none did."""
+    try:
+        fields = json.loads(content.decode())
+        version, database = fields["format"], fields["database"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise Tampered from None
+    if type(version) is not int or version < 1:
+        raise Tampered
+    if version > FORMAT:
+        raise NewerVersion(
+            f"the database has format {version}; this Scumble reads up to {FORMAT}", hint="upgrade Scumble"
+        )
+    if not is_name(database):
+        raise Tampered
+    return str(database)
+
+
+def manifest_name(version: int, manifest: bytes) -> str:
+    """The file name of a manifest."""
+    return f"{version:08d}-{sha256(manifest).hexdigest()[:16]}.manifest"
+
+
+def version_of(name: str) -> int | None:
+    """The version in a manifest's file name; None if it is no such name."""
+    match = _MANIFEST.fullmatch(name)
+    return None if match is None else int(match[1])
+
+
+def stated_shapes(manifest: bytes) -> tuple[int, Mapping[str, Shape]]:
+    """The version that a manifest states, and its runs' shapes; Tampered if it states no such thing."""
+    public = public_part(manifest)
+    try:
+        fields = json.loads(public.decode())
+        version = fields["version"]
+        shapes: dict[str, Shape] = {}
+        for table in fields["tables"]:
+            for run, shape in _table_shapes(table):
+                if run in shapes or not is_name(run):
+                    raise ValueError
+                shapes[run] = shape
+        if not is_count(version):
+            raise ValueError
+    except Exception:  # the bytes may be anything, and so may the error
+        raise Tampered from None
+    return version, shapes
+
+
+def shapes_to_commit(head: int, version: int, manifest: bytes, there: Mapping[str, Shape]) -> Mapping[str, Shape]:
+    """The runs of a manifest that is to follow version `head`; an error unless it does, and all of them are `there`."""
+    if version != head + 1:
+        raise Busy("the database has been changed meanwhile", hint="open it again and repeat what you did")
+    stated, shapes = stated_shapes(manifest)
+    if stated != version:
+        raise InvalidParameter("the manifest states another version", hint="commit the version that it states")
+    if any(there.get(run) != shape for run, shape in shapes.items()):
+        raise InvalidParameter(
+            "the manifest names a run that was not made, or not in this shape", hint="finish every run first"
+        )
+    return shapes
+
+
+def _table_shapes(fields: dict[str, Any]) -> list[tuple[str, Shape]]:
+    if not fields["runs"]:
+        return []
+    row_bytes = fields["row_bytes"] if "row_bytes" in fields else list(map(_row_bytes_0_1, fields["schema"]))
+    if not row_bytes or not all(is_count(size) and size > 0 for size in row_bytes):
+        raise ValueError
+    shapes = []
+    for run in fields["runs"]:
+        capacity, page_rows = run["capacity"], run["page_rows"]
+        if not (is_count(capacity) and is_count(page_rows)):
+            raise ValueError
+        pages = -(-capacity // page_rows)
+        shapes.append((run["id"], Shape.of([(pages, page_rows * size + TAG_BYTES) for size in row_bytes])))
+    return shapes
+
+
+# Manifests of release 0.1 do not state how many bytes a row takes. What follows describes the pages that it wrote: a
+# format that is on disks already, so it never changes, even if the column types do.
+
+_WIDTHS_0_1 = {"boolean": 1, "date": 4, "time": 8, "timestamp": 8, "float": 8}
+_INTEGER_WIDTHS_0_1 = {
+    "tinyint": 1,
+    "smallint": 2,
+    "integer": 4,
+    "bigint": 8,
+    "utinyint": 2,
+    "usmallint": 4,
+    "uinteger": 8,
+    "ubigint": 8,
+}
+_DECIMAL_WIDTHS_0_1 = {2: 1, 4: 2, 9: 4, 18: 8}  # by the most digits
+
+
+def _row_bytes_0_1(column: dict[str, Any]) -> int:
+    """The bytes of a row in a page of a column: its value, and a byte more if it may be null."""
+    kind, nullable = column["type"]["kind"], column["nullable"]
+    match kind:
+        case "integer":
+            width = _INTEGER_WIDTHS_0_1[column["type"]["sql"]]
+        case "decimal":
+            digits = column["type"].get("digits", 0)
+            width = next(size for most, size in _DECIMAL_WIDTHS_0_1.items() if digits <= most)
+        case "category":
+            last = len(column["type"].get("categories", ())) - 1
+            width = next(size for size in (1, 2, 4) if last < 1 << (8 * size - 1))
+        case "text":
+            width = 8 * (-(-column["type"].get("max_bytes", 0) // 8) + 1)
+        case _:
+            width = _WIDTHS_0_1[kind]
+    if type(nullable) is not bool:
+        raise ValueError
+    return int(width) + nullable
+
+
+# --- their files -----------------------------------------------------------------------------------
 
 
 class ManifestFiles:
-    """HEAD and the manifests of a database. `forget` is called for every run that turns out to have another shape."""
+    """HEAD and the manifests of a database. `runs` learns the shapes that each of them states."""
 
-    def __init__(self, database: Path, forget: Callable[[str], None]) -> None:
+    def __init__(self, database: Path, runs: RunFiles) -> None:
         self.folder = database / "manifests"
         self._head_path = database / "HEAD"
-        self._forget = forget
-        self._learning = threading.Lock()
-        self._shapes: dict[str, Shape] = {}
-        self._head_runs: tuple[str, frozenset[str]] = ("", frozenset())
+        self._runs = runs
+        self._head: tuple[str, Mapping[str, Shape]] = ("", {})
         self._earlier: dict[int, list[str]] = {}
 
     def version(self) -> int:
@@ -34,29 +178,27 @@ class ManifestFiles:
         return 0 if name is None else _version(name)
 
     def head(self) -> bytes:
-        """The current manifest; NotFound if nothing has been committed yet."""
         name = self._head_name()
         if name is None:
             raise NotFound("the database has no version yet", hint="make it with `scumble init`")
-        return self._learn_head(name)
+        return self._read_head(name)[0]
+
+    def head_shapes(self) -> Mapping[str, Shape]:
+        """The runs of the head, and their shapes."""
+        name = self._head_name()
+        return {} if name is None else self._read_head(name)[1]
 
     def manifest(self, version: int) -> bytes:
-        """The manifest of a version up to the head's."""
-        head = self._head_name()
-        if head is not None and version == _version(head):
-            return self._learn_head(head)
-        if version not in self._earlier:
-            # What is not committed may still be replaced by a file of another name.
-            self._earlier = {v: names for v, names in self.listed().items() if head and v < _version(head)}
-        names = self._earlier.get(version, [])
-        if not names:
-            raise NotFound("there is no such version of the database", hint="`scumble check` shows what there is")
-        if len(names) > 1:
-            raise Tampered
-        content, shapes = self._read(names[0])
-        with self._learning:
-            self._shapes = {**shapes, **self._shapes}
-        return content
+        return self._read_version(version)[0]
+
+    def look_for(self, run: str) -> None:
+        """Read manifests until one states the run: the head, or, for a slow reader, an earlier one."""
+        if run in self.head_shapes():
+            return
+        head = self.version()
+        for version in sorted((v for v in self.listed() if v < head), reverse=True):
+            if run in self._read_version(version)[1]:
+                return
 
     def publish(self, version: int, manifest: bytes) -> None:
         """Make `manifest` the head: its own file first, then HEAD, both durably."""
@@ -78,28 +220,6 @@ class ManifestFiles:
                 if (version := version_of(path.name)) is not None:
                     names.setdefault(version, []).append(path.name)
         return names
-
-    def head_shapes(self) -> dict[str, Shape]:
-        """The runs of the head, and their shapes."""
-        name = self._head_name()
-        if name is None:
-            return {}
-        self._learn_head(name)
-        return {run: self._shapes[run] for run in self._head_runs[1]}
-
-    def shape_of(self, run: str) -> Shape:
-        """The shape of a run as the head states it, or, for a slow reader, an earlier version; Tampered if none."""
-        if run not in self._shapes:
-            self.head_shapes()
-        if run not in self._shapes:
-            head = self.version()
-            for version in sorted((v for v in self.listed() if v < head), reverse=True):
-                self.manifest(version)
-                if run in self._shapes:
-                    break
-            else:
-                raise Tampered
-        return self._shapes[run]
 
     def named_earlier(self, runs: set[str]) -> set[str]:
         """Those of these runs that a version before the head names; all of them if one of those cannot be read."""
@@ -126,29 +246,43 @@ class ManifestFiles:
             raise Tampered
         return name
 
-    def _learn_head(self, name: str) -> bytes:
-        known = self._head_runs[0]
-        content, shapes = self._read(name, known)
-        if name != known:
-            with self._learning:
-                for run, shape in shapes.items():
-                    if self._shapes.get(run, shape) != shape:
-                        self._forget(run)
-                self._shapes = {**self._shapes, **shapes}
-                self._head_runs = (name, frozenset(shapes))
-        return content
-
-    def _read(self, name: str, known: str = "") -> tuple[bytes, Mapping[str, Shape]]:
-        """A manifest, and its runs' shapes, unless its name, and so its content, is known."""
-        content = read_whole(self.folder / name, f"manifests/{name}", MOST_MANIFEST_BYTES)
-        if manifest_name(_version(name), content) != name:
-            raise Tampered
+    def _read_head(self, name: str) -> tuple[bytes, Mapping[str, Shape]]:
+        known, shapes = self._head
         if name == known:
-            return content, {}
+            return self._content(name), shapes
+        content, shapes = self._read(name)
+        self._runs.learn(shapes, newest=True)
+        self._head = name, shapes
+        return content, shapes
+
+    def _read_version(self, version: int) -> tuple[bytes, Mapping[str, Shape]]:
+        head = self._head_name()
+        if head is not None and version == _version(head):
+            return self._read_head(head)
+        if version not in self._earlier:
+            # What is not committed may still be replaced by a file of another name.
+            self._earlier = {v: names for v, names in self.listed().items() if head and v < _version(head)}
+        names = self._earlier.get(version, [])
+        if not names:
+            raise NotFound("there is no such version of the database", hint="`scumble check` shows what there is")
+        if len(names) > 1:
+            raise Tampered
+        content, shapes = self._read(names[0])
+        self._runs.learn(shapes, newest=False)
+        return content, shapes
+
+    def _read(self, name: str) -> tuple[bytes, Mapping[str, Shape]]:
+        content = self._content(name)
         version, shapes = stated_shapes(content)
         if version != _version(name):
             raise Tampered
         return content, shapes
+
+    def _content(self, name: str) -> bytes:
+        content = read_whole(self.folder / name, f"manifests/{name}", MOST_MANIFEST_BYTES)
+        if manifest_name(_version(name), content) != name:
+            raise Tampered
+        return content
 
 
 def _version(name: str) -> int:

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from scumble.errors import Busy, Exists, InvalidParameter, NotFound, Stale, Tampered
-from scumble.store.layout import Shape, check_name, stated_shapes
+from scumble.store.manifests import shapes_to_commit, stated_shapes
+from scumble.store.protocol import Shape, check_name
 from scumble.wire.storage import RunShape
 
 __all__ = ["MemoryStore"]
@@ -41,37 +42,30 @@ class MemoryStore:
     # --- reading ---------------------------------------------------------------------------------------
 
     def is_empty(self) -> bool:
-        """Whether nothing has ever been committed."""
         return not self._manifests
 
     def head(self) -> bytes:
-        """The current manifest; NotFound if nothing has been committed yet."""
         return self.manifest(len(self._manifests))
 
     def manifest(self, version: int) -> bytes:
-        """The manifest of a version; NotFound if there is none."""
         if not 1 <= version <= len(self._manifests):
             raise NotFound("there is no such version of the database", hint="`scumble check` shows what there is")
         return self._manifests[version - 1]
 
     def stamp(self) -> str:
-        """A text that changes with every commit."""
         return str(len(self._manifests))
 
     def tags(self, run: str, column: int) -> bytes:
-        """The tags of a column's pages."""
         found = self._run(run)
         offset, length = found.shape.tags_at(column)
         return (found.tags or b"")[offset : offset + length]
 
     def read(self, run: str, column: int, first_page: int, pages: int, into: memoryview) -> None:
-        """Fill `into` with sealed pages."""
         found = self._run(run)
         at = found.shape.pages_at(column, first_page, pages, into.nbytes)
         into.cast("B")[:] = memoryview(found.pages)[at : at + into.nbytes]
 
     def read_scratch(self, name: str) -> bytes:
-        """Return an intermediate result."""
         if check_name(name, "a scratch file") not in self._scratch:
             raise Tampered
         return self._scratch[name]
@@ -86,7 +80,6 @@ class MemoryStore:
 
     @contextmanager
     def writer(self, busy_seconds: float = 5) -> Iterator[None]:
-        """Become the writer; Busy if another does not finish in time."""
         if not self._turn.acquire(timeout=max(0.0, busy_seconds)):
             raise Busy("another load is writing to the database", hint="try again when it is done; queries can go on")
         self._writer = os.getpid()
@@ -102,7 +95,6 @@ class MemoryStore:
                 self._turn.release()
 
     def create_run(self, run: str, shape: RunShape) -> None:
-        """Make room for a new run."""
         self._needs_writer()
         if check_name(run, "a run") in self._runs:
             raise Exists("there is already a run of this name", hint="runs are never changed")
@@ -111,45 +103,32 @@ class MemoryStore:
         self._new.add(run)
 
     def write(self, run: str, column: int, first_page: int, pages: bytes | memoryview) -> None:
-        """Write sealed pages of a new run."""
         content = memoryview(pages).cast("B")
         made = self._being_made(run)
         at = made.shape.room_at(column, first_page, len(content))
         made.pages[at : at + len(content)] = content
 
     def finish_run(self, run: str, tags: Sequence[bytes]) -> None:
-        """Write the tags of every column."""
         made = self._being_made(run)
         made.shape.check_tags(list(map(len, tags)))
         made.tags = b"".join(tags)
 
     def commit(self, version: int, manifest: bytes) -> None:
-        """Make `manifest` the head. The first version is 1."""
         self._needs_writer()
-        if version != len(self._manifests) + 1:
-            raise Busy("the database has been changed meanwhile", hint="open it again and repeat what you did")
-        stated, shapes = stated_shapes(manifest)
-        if stated != version:
-            raise InvalidParameter("the manifest states another version", hint="commit the version that it states")
-        there = self._head_runs | {run for run in self._new if self._runs[run].tags is not None}
-        if any(run not in there or self._runs[run].shape != shape for run, shape in shapes.items()):
-            raise InvalidParameter(
-                "the manifest names a run that was not made, or not in this shape", hint="finish every run first"
-            )
+        finished = {run for run in self._new if self._runs[run].tags is not None}
+        there = {run: self._runs[run].shape for run in self._head_runs | finished}
+        shapes = shapes_to_commit(len(self._manifests), version, manifest, there)
         self._publish(manifest, shapes)
 
     def write_scratch(self, name: str, sealed: bytes | memoryview) -> None:
-        """Keep an intermediate result until the load ends."""
         self._needs_writer()
         self._scratch[check_name(name, "a scratch file")] = bytes(sealed)
 
     def drop_scratch(self) -> None:
-        """Delete all intermediate results."""
         self._needs_writer()
         self._scratch.clear()
 
     def drop_unreferenced(self, keep: Collection[str] = ()) -> int:
-        """Delete the runs that neither the head nor `keep` names; how many they were."""
         self._needs_writer()
         unwanted = self._runs.keys() - self._head_runs - self._new - set(keep)
         for run in unwanted:

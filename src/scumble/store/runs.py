@@ -1,29 +1,45 @@
 """Run files: sealed pages and their tags, written once and read as often as anybody asks.
 
-Everything here is ciphertext, or public. `read` is where a query spends its time: descriptors stay open, offsets are
-known, and nothing is locked. A descriptor is closed when its last user is done with it, so a thread that reads never
-finds another run's file under the same number.
+Everything here is ciphertext, or public. `RunFiles.read` is where a query spends its time: descriptors stay open,
+offsets are known, and nothing is locked. A descriptor is closed when its last user is done with it, so a thread that
+reads never finds another run's file under the same number.
+
+Files are named by what they are in the folder, never by their path: an error must not name the machine's folders. What
+cannot be there by accident alone is Tampered; a disk or permissions that fail are FileError.
 """
 
 import errno
 import os
-import resource
+import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from scumble import durable
 from scumble.durable import remove
-from scumble.errors import Exists, InvalidParameter, ScumbleError, Tampered
-from scumble.store.disk import open_to_read, reading, replace, writing
-from scumble.store.layout import PAGES, TAGS, Shape, check_name, is_name
+from scumble.errors import Exists, FileError, InvalidParameter, ScumbleError, Tampered
+from scumble.store.protocol import Shape, check_name, is_name
 from scumble.wire.storage import RunShape
 
-__all__ = ["HeldRuns", "RunFiles"]
+__all__ = [
+    "PAGES",
+    "TAGS",
+    "HeldRuns",
+    "RunFiles",
+    "is_there",
+    "open_to_read",
+    "read_whole",
+    "reading",
+    "replace",
+    "writing",
+]
 
+PAGES, TAGS = ".pages", ".tags"
 CHUNK_BYTES = 1 << 20
 MOST_OPEN = 64
+SPARE_FILES = 200  # for all else that this process may have open
 
 
 class _OpenRun:
@@ -42,18 +58,22 @@ class _OpenRun:
 
 
 class RunFiles:
-    """The runs in a folder. `shape_of` finds the shape of a run, `missing` the error for one without a file."""
+    """The runs in a folder. `look_for` has manifests read until the run's shape is learned from one of them.
 
-    def __init__(self, folder: Path, shape_of: Callable[[str], Shape], missing: Callable[[str], ScumbleError]) -> None:
+    `missing` makes the error for a run without a file.
+    """
+
+    def __init__(self, folder: Path, look_for: Callable[[str], None], missing: Callable[[str], ScumbleError]) -> None:
         self.folder = folder
-        self._shape_of = shape_of
+        self._look_for = look_for
         self._missing = missing
+        self._shapes: dict[str, Shape] = {}
+        self._learning = threading.Lock()
         self._open: OrderedDict[str, _OpenRun] = OrderedDict()
         self._opening = threading.Lock()
         self._new: dict[str, _OpenRun] = {}
 
     def read(self, run: str, column: int, first_page: int, pages: int, into: memoryview) -> None:
-        """Fill `into` with sealed pages; Tampered if they are not there."""
         opened = self._open.get(run)
         if opened is None:
             opened = self._reopen(run)
@@ -71,7 +91,6 @@ class RunFiles:
             _read_on(opened.handle, into.cast("B"), done, offset, run)
 
     def tags(self, run: str, column: int) -> bytes:
-        """The tags of a column; Tampered if they are not there."""
         shape = self._shape(run)
         offset, length = shape.tags_at(column)
         handle = self._open_whole(run, TAGS, shape.tags_bytes)
@@ -96,7 +115,6 @@ class RunFiles:
                 _reserve(handle, laid_out.pages_bytes)
 
     def write(self, run: str, column: int, first_page: int, pages: bytes | memoryview) -> None:
-        """Write sealed pages of a run that is being made."""
         opened = self._being_made(run)
         content = memoryview(pages).cast("B")
         offset = opened.shape.room_at(column, first_page, len(content))
@@ -106,13 +124,21 @@ class RunFiles:
                 content, offset = content[written:], offset + written
 
     def finish(self, run: str, tags: Sequence[bytes]) -> None:
-        """Write the tags, and make the run durable."""
         opened = self._being_made(run)
         opened.shape.check_tags(list(map(len, tags)))
         with writing(_name(run)):
             os.fsync(opened.handle)
         replace(self._path(run, TAGS), _name(run, TAGS), b"".join(tags))
         opened.finished = True
+
+    def learn(self, shapes: Mapping[str, Shape], *, newest: bool) -> None:
+        """Note the shapes that a manifest states. If two disagree, the newest one's counts."""
+        with self._learning:
+            if newest:
+                for run, shape in shapes.items():
+                    if self._shapes.get(run, shape) != shape:
+                        self.forget(run)
+            self._shapes = {**self._shapes, **shapes} if newest else {**shapes, **self._shapes}
 
     def finished(self) -> dict[str, Shape]:
         """The runs that this process has finished since it became the writer, and their shapes."""
@@ -154,7 +180,11 @@ class RunFiles:
         new = self._new.get(run)
         if new is not None:
             return new.shape
-        return self._shape_of(check_name(run, "a run"))
+        if check_name(run, "a run") not in self._shapes:
+            self._look_for(run)
+        if run not in self._shapes:
+            raise Tampered
+        return self._shapes[run]
 
     def _reopen(self, run: str) -> _OpenRun:
         new = self._new.get(run)
@@ -217,7 +247,7 @@ class HeldRuns:
 
     def __init__(self, folder: Path, head: bytes, shapes: Mapping[str, Shape], held: ExitStack) -> None:
         self.head = head
-        _allow_open_files(2 * len(shapes))
+        durable.allow_open_files(2 * len(shapes) + SPARE_FILES)
         self._files = {
             name: (_open_held(folder / name, size_bytes, held), size_bytes)
             for run, shape in shapes.items()
@@ -225,11 +255,9 @@ class HeldRuns:
         }
 
     def pages(self, run: str) -> Iterator[bytes]:
-        """All sealed pages of a run, in pieces."""
         return self._pieces(run + PAGES)
 
     def tags(self, run: str) -> Iterator[bytes]:
-        """All its tags, in pieces."""
         return self._pieces(run + TAGS)
 
     def _pieces(self, name: str) -> Iterator[bytes]:
@@ -251,10 +279,67 @@ def _open_held(path: Path, size_bytes: int, held: ExitStack) -> int:
     return handle
 
 
-def _allow_open_files(count: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count + 200
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
-        )
+# --- a database's files, and what their failures mean -----------------------------------------------
+
+_WRONG_KIND = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV}
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe in the place of a file must not make us wait
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Turn an OSError while the file `name` is read into Tampered or FileError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _WRONG_KIND:
+            raise Tampered from error
+        raise FileError(
+            f"the database's {name} cannot be read: {error.strerror}", hint="check its permissions and the disk"
+        ) from error
+
+
+@contextmanager
+def writing(name: str) -> Iterator[None]:
+    """Turn an OSError while `name` is written into FileError."""
+    try:
+        yield
+    except OSError as error:
+        raise FileError(
+            f"the database's {name} cannot be written: {error.strerror}",
+            hint="make room or check the permissions, then try again; nothing is lost: the last version is whole",
+        ) from error
+
+
+def is_there(path: Path, name: str) -> bool:
+    """Whether anything is at `path`."""
+    with reading(name):
+        return path.exists()
+
+
+def open_to_read(path: Path, name: str) -> int:
+    """A descriptor of a regular file; Tampered if there is none."""
+    with reading(name):
+        handle = os.open(path, _READ)
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            return handle
+    os.close(handle)
+    raise Tampered
+
+
+def read_whole(path: Path, name: str, most_bytes: int) -> bytes:
+    """All of a file; Tampered if there is none, or more of it than there can be."""
+    handle = open_to_read(path, name)
+    try:
+        with reading(name), os.fdopen(handle, "rb", closefd=False) as file:
+            size_bytes = os.fstat(handle).st_size
+            if size_bytes > most_bytes:
+                raise Tampered
+            return file.read(size_bytes)
+    finally:
+        os.close(handle)
+
+
+def replace(path: Path, name: str, content: bytes) -> None:
+    """Put `content` in the place of the file `name`, durably, and all of it or nothing."""
+    with writing(name):
+        durable.replace(path, content)

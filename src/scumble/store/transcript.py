@@ -6,6 +6,7 @@ ever in it. Time is kept apart, so that two transcripts can be compared without 
 of them go to the store's log, one JSON object to a line, if it can be written to.
 """
 
+import fcntl
 import itertools
 import json
 import os
@@ -15,14 +16,18 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
+from scumble.errors import Tampered
 from scumble.store.protocol import Log
+from scumble.store.runs import read_whole
 from scumble.wire.storage import RunShape, Storage
 
-__all__ = ["Event", "Exchange", "RecordingStore", "Transcript", "comparable", "exchanges", "size_bytes"]
+__all__ = ["Event", "Exchange", "LogFiles", "RecordingStore", "Transcript", "comparable", "exchanges", "size_bytes"]
 
 FACTS = {
     "greet": ("bytes",),
@@ -81,13 +86,11 @@ class Event:
         return dict(self.facts)[name]
 
     def to_json(self) -> dict[str, Any]:
-        """The event as a line of the log has it."""
         start = {"number": self.number, "time_ns": self.time_ns, "opening": self.opening, "exchange": self.exchange}
         return {**start, "kind": self.kind, **dict(self.facts)}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
-        """The inverse; ValueError, KeyError or TypeError if it is none."""
         kind = fields["kind"]
         facts = tuple((name, fields[name]) for name in FACTS[kind])
         event = cls(fields["number"], kind, fields["exchange"], facts, fields["time_ns"], fields["opening"])
@@ -156,7 +159,6 @@ class Transcript:
         return exchanges(self.events())
 
     def flush(self) -> None:
-        """Write to the log what is not in it yet."""
         if self._write is not None:
             self._write()
 
@@ -237,61 +239,50 @@ class RecordingStore:
         self._record = transcript.record
 
     def head(self) -> bytes:
-        """The current manifest."""
         manifest = self._store.head()
         self._record("head", len(manifest))
         return manifest
 
     def manifest(self, version: int) -> bytes:
-        """An earlier one."""
         manifest = self._store.manifest(version)
         self._record("manifest", version, len(manifest))
         return manifest
 
     def tags(self, run: str, column: int) -> bytes:
-        """The tags of a column's pages."""
         tags = self._store.tags(run, column)
         self._record("tags", run, column, len(tags))
         return tags
 
     def read(self, run: str, column: int, first_page: int, pages: int, into: memoryview) -> None:
-        """Fill `into` with sealed pages."""
         self._record("read", run, column, first_page, pages, into.nbytes)
         self._store.read(run, column, first_page, pages, into)
 
     def create_run(self, run: str, shape: RunShape) -> None:
-        """Make room for a new run."""
         self._record("create_run", run, len(shape), sum(pages * slot_bytes for pages, slot_bytes in shape))
         self._store.create_run(run, shape)
 
     def write(self, run: str, column: int, first_page: int, pages: bytes | memoryview) -> None:
-        """Write sealed pages of a new run."""
         self._record("write", run, column, first_page, size_bytes(pages))
         self._store.write(run, column, first_page, pages)
 
     def finish_run(self, run: str, tags: Sequence[bytes]) -> None:
-        """Write the tags, and make the run durable."""
         self._record("finish_run", run, sum(map(len, tags)))
         self._store.finish_run(run, tags)
 
     def commit(self, version: int, manifest: bytes) -> None:
-        """Make `manifest` the head."""
         self._record("commit", version, len(manifest))
         self._store.commit(version, manifest)
 
     def write_scratch(self, name: str, sealed: bytes | memoryview) -> None:
-        """Keep an intermediate result until the load ends."""
         self._record("write_scratch", name, size_bytes(sealed))
         self._store.write_scratch(name, sealed)
 
     def read_scratch(self, name: str) -> bytes:
-        """Return an intermediate result."""
         sealed = self._store.read_scratch(name)
         self._record("read_scratch", name, len(sealed))
         return sealed
 
     def drop_scratch(self) -> None:
-        """Delete all intermediate results."""
         self._record("drop_scratch")
         self._store.drop_scratch()
 
@@ -299,3 +290,50 @@ class RecordingStore:
 def size_bytes(content: bytes | memoryview) -> int:
     """How many bytes there are, also where the items of a view are larger."""
     return content.nbytes if isinstance(content, memoryview) else len(content)
+
+
+LOG, OLDER_LOG = "transcript.log", "transcript.log.1"
+ROTATE_BYTES = 16 << 20
+
+
+class LogFiles:
+    """A `Log` in a folder: two files, of which the older one makes room. Nothing stays open between two writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / LOG
+        self._older = folder / OLDER_LOG
+
+    def append(self, lines: bytes) -> None:
+        with suppress(OSError):
+            while lines and not self._append(lines):
+                pass  # the file was renamed meanwhile: open it again
+
+    def _append(self, lines: bytes) -> bool:
+        """Append, or make room for it and return False."""
+        handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            ours = os.fstat(handle)
+            try:
+                there = self._path.stat()
+            except FileNotFoundError:
+                return False  # another process has just renamed it
+            if not os.path.samestat(ours, there):
+                return False
+            if ours.st_size and ours.st_size + len(lines) > ROTATE_BYTES:
+                self._path.replace(self._older)
+                return False
+            rest = memoryview(lines)
+            while rest:
+                rest = rest[os.write(handle, rest) :]
+            return True
+        finally:
+            os.close(handle)
+
+    def latest_first(self) -> Iterator[bytes]:
+        for path in (self._path, self._older):
+            try:
+                content = read_whole(path, path.name, 2 * ROTATE_BYTES)
+            except Tampered:  # not there, or nothing that we wrote
+                continue
+            yield from reversed(content.splitlines())

@@ -22,7 +22,7 @@ from scumble.owner.database import Database
 from scumble.owner.keys import OwnerKey
 from scumble.privacy.budget import Exact, exact, show
 from scumble.provider.front import Provider
-from scumble.store.files import FileStore
+from scumble.store import open_store
 from scumble.store.transcript import Transcript
 from scumble.wire.storage import Enclave, Storage
 
@@ -146,7 +146,7 @@ def opened(
 ) -> Iterator[Laboratory]:
     """Open the database in home/db, whose key is beside it, with an enclave of one's own."""
     key = OwnerKey.open(home / "db.key")
-    provider = Provider(FileStore(home / "db"), enclave)
+    provider = Provider(open_store(home / "db"), enclave)
     with Database(provider, key, home / "db.key", accept_restored=accept_restored) as db:
         yield Laboratory(db, provider.transcript)
 

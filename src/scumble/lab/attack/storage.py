@@ -22,7 +22,7 @@ from scumble.lab.attack.laboratory import Laboratory, fractions, load_made_up, o
 from scumble.lab.attack.planted import UnsafeUncheckedEnclave
 from scumble.lab.attack.report import Finding, Report
 from scumble.owner.database import Database
-from scumble.store.files import FileStore
+from scumble.store import open_store
 from scumble.wire.catalog import TAG_BYTES, Catalog, Run
 from scumble.wire.storage import Enclave, Storage, public_part
 
@@ -221,7 +221,7 @@ def spoiling(home: Path) -> tuple[Spoiling, Answers]:
         shutil.copytree(home / "db", home / "older")
         for table, batch in (("a", 1), ("b", 0), ("b", 1)):
             _load(db, table, batch)
-    store = FileStore(home / "db")
+    store = open_store(home / "db")
     catalog = Catalog.from_json(json.loads(public_part(store.head())))
     store.close()
     with opened(home) as lab:
