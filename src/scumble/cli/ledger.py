@@ -3,7 +3,6 @@
 `scumble ledger DB` is short for `scumble ledger show DB`.
 """
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from scumble.cli.database import Json, Key, check_there
+from scumble.cli.terminal import print_result
 from scumble.errors import FileError
 from scumble.owner import key_file
 from scumble.owner.ledger import Ledger
@@ -103,11 +103,7 @@ def _hint(database: Path, file: Path) -> str:
 
 
 def _print(ledger: Ledger, *, as_json: bool) -> None:
-    if not as_json:
-        typer.echo(str(ledger))
-        if ledger.unsettled():
-            typer.echo(_UNSETTLED)
-        return
+    lines = [str(ledger), *([_UNSETTLED] if ledger.unsettled() else [])]
     unsettled = {entry.id for entry in ledger.unsettled()}
     entries = [
         {
@@ -132,4 +128,4 @@ def _print(ledger: Ledger, *, as_json: bool) -> None:
         "delta_remaining": ledger.remaining_delta(),
     }
     numbers = {name: float(amount) for name, amount in amounts.items()}
-    typer.echo(json.dumps({"path": str(ledger.path), **numbers, "entries": entries}))
+    print_result({"path": str(ledger.path), **numbers, "entries": entries}, lines, as_json=as_json)
