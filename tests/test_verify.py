@@ -7,8 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from verify import run, walks
-from verify.row import Row
+from verify import Row, run, walks
 
 GOOD = Row("rows are hidden", "looked", "0 seen", True, ("a hole",), ("a hole",))
 MISSED = Row("rows are hidden", "looked", "0 seen", True, ("a hole", "a door"), ("a hole",))

@@ -47,7 +47,7 @@ def measure(size: Size) -> Figure:
             say(f"database.aggregates: {share:.1%} of the rows")
             _measure_share(figure, {name: made() for name, made in prepare.items()}, share, terms)
     if programs is None:
-        figure.lines.append(Line("against PostgreSQL", postgres.HOW_TO_INSTALL))
+        figure.add("against PostgreSQL", postgres.HOW_TO_INSTALL)
     return figure
 
 

@@ -41,7 +41,7 @@ def measure(size: Size) -> Figure:
     figure.values["speed"] = {"rows": terms["rows"], "seconds": spent, "rows_per_second": rate}
     claim = f"load of {terms['rows']:,} rows of {COLUMNS} bigint columns, one index, one core"
     target = f"≥ {LEAST_ROWS_A_SECOND:,}"
-    figure.lines.append(Line(claim, f"{rate:,.0f} rows/s ({spent:.1f} s)", target, rate >= LEAST_ROWS_A_SECOND))
+    figure.add(claim, f"{rate:,.0f} rows/s ({spent:.1f} s)", target, rate >= LEAST_ROWS_A_SECOND)
     say(f"database.load: peak memory of a load of {terms['large']:,} rows")
     command = [sys.executable, "-m", "benchmarks.database.load", str(terms["large"])]
     peak = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.database.aggregates import QUERY
 from benchmarks.database.clock import shown, side_by_side
 from benchmarks.database.tables import bounds, loaded
-from benchmarks.figure import Figure, Line, Size, say
+from benchmarks.figure import Figure, Size, say
 from scumble import Prepared
 
 __all__ = ["main", "measure", "measure_sizes"]
@@ -49,7 +49,7 @@ def measure_sizes(sizes: tuple[int, ...], answers: tuple[int, ...], rounds: int)
             ratio = best[rows] / best[sizes[0]]
             claim = f"an aggregate over {answer:,} row{'s' * (answer > 1)}: of {rows:,} / of {sizes[0]:,}"
             text = f"{shown(best[rows])} / {shown(best[sizes[0]])} = {ratio:.2f}"
-            figure.lines.append(Line(claim, text, f"≤ {MOST}", ratio <= MOST))
+            figure.add(claim, text, f"≤ {MOST}", ratio <= MOST)
     return figure
 
 

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from benchmarks.database.aggregates import QUERY
 from benchmarks.database.clock import shown, side_by_side
 from benchmarks.database.tables import COLUMNS, KEYS, bounds, loaded
-from benchmarks.figure import Figure, Line, Size, say
+from benchmarks.figure import Figure, Size, say
 from scumble.owner.loading import PAGE_ROWS
 from scumble.wire.catalog import TAG_BYTES
 
@@ -46,22 +46,22 @@ def measure(size: Size) -> Figure:
         claim = f"point query: full oblivious scan / index, {rows:,} rows"
         text = f"{shown(times['scan'])} / {shown(times['point'])} = {ratios[-1]:.0f}"
         goal = ratios[-1] >= LEAST_RATIO if rows == AT_ROWS else None
-        figure.lines.append(Line(claim, text, f"≥ {LEAST_RATIO}" if goal is not None else "", goal))
+        figure.add(claim, text, f"≥ {LEAST_RATIO}" if goal is not None else "", goal)
         if rows == AT_ROWS or size == "tiny":
             whole = measure_whole_rows(rows, terms["rounds"])
             figure.values[f"{rows} whole rows"] = whole
             ratio = whole["scan"] / whole["point"]
             claim = f"the same with SELECT *, {rows:,} rows of {COLUMNS} columns"
             text = f"{shown(whole['scan'])} / {shown(whole['point'])} = {ratio:.0f}"
-            figure.lines.append(Line(claim, text, f"≥ {LEAST_RATIO}", ratio >= LEAST_RATIO))
+            figure.add(claim, text, f"≥ {LEAST_RATIO}", ratio >= LEAST_RATIO)
     growing = all(a < b for a, b in pairwise(ratios))
     text = ", ".join(f"{ratio:.0f}" for ratio in ratios)
-    figure.lines.append(Line("the ratio grows with the table", text, "growing", growing))
+    figure.add("the ratio grows with the table", text, "growing", growing)
     for rows, times in measured.items():
         share, rate = times["aes"] / times["scan"], times["bytes"] / times["scan"]
         claim = f"full oblivious scan of {rows:,} rows / AES-256-GCM alone"
         text = f"{rate / 1e9:.2f} / {times['bytes'] / times['aes'] / 1e9:.2f} GB/s = {share:.2f}"
-        figure.lines.append(Line(claim, text, f"≥ {LEAST_SHARE_OF_AES}", share >= LEAST_SHARE_OF_AES))
+        figure.add(claim, text, f"≥ {LEAST_SHARE_OF_AES}", share >= LEAST_SHARE_OF_AES)
     return figure
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import scumble
 from benchmarks.database import postgres
 from benchmarks.database.clock import shown, side_by_side
-from benchmarks.figure import Figure, Line, Size, say
+from benchmarks.figure import Figure, Size, say
 
 __all__ = ["main", "measure", "measure_rows"]
 
@@ -75,14 +75,14 @@ def measure_rows(rows: int, rounds: int) -> Figure:
     claim = f"{len(found[0]):,} of {rows:,} rows of 4 KiB: "
     text = f"{shown(times['scan'])} / {shown(ours)} = {faster:.0f}"
     published = f"≥ {FASTER_THAN_SCAN} (Epsolute)"
-    figure.lines.append(Line(claim + "full oblivious scan / Scumble", text, published, faster >= FASTER_THAN_SCAN))
+    figure.add(claim + "full oblivious scan / Scumble", text, published, faster >= FASTER_THAN_SCAN)
     if "PostgreSQL" in times:
         slower = ours / times["PostgreSQL"]
         text = f"{shown(ours)} / {shown(times['PostgreSQL'])} = {slower:.1f}"
         published = f"≤ {SLOWER_THAN_MYSQL} (Epsolute, to MySQL)"
-        figure.lines.append(Line(claim + "Scumble / PostgreSQL", text, published, slower <= SLOWER_THAN_MYSQL))
+        figure.add(claim + "Scumble / PostgreSQL", text, published, slower <= SLOWER_THAN_MYSQL)
     else:
-        figure.lines.append(Line(claim + "Scumble / PostgreSQL", postgres.HOW_TO_INSTALL))
+        figure.add(claim + "Scumble / PostgreSQL", postgres.HOW_TO_INSTALL)
     return figure
 
 

@@ -42,7 +42,6 @@ class Setting:
 
     @property
     def z(self) -> float:
-        """The paper's Z."""
         return float(self.alpha_s * log2(self.n) ** 1.5 / self.epsilon)
 
 

@@ -45,7 +45,6 @@ class Dataset:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
         return int(self.counts.sum())
 
     @property

@@ -46,7 +46,6 @@ class Served(NamedTuple):
     ranges: Ranges
 
     def open(self) -> scumble.Database:
-        """One more connection."""
         return scumble.open(self.url, key=self.key, **SIMULATED)
 
 
@@ -84,13 +83,11 @@ def _latency(figure: Figure, served: Served, terms: dict[str, Any]) -> None:
         times = side_by_side(asks, served.ranges, terms["rounds"], terms["calls"])
     most = MOST_TIMES * times["embedded"] + MORE_SECONDS
     figure.values["latency"] = times
-    figure.lines.append(
-        Line(
-            "a point aggregate over loopback / embedded",
-            f"{shown(times['loopback'])} / {shown(times['embedded'])}",
-            f"≤ {MOST_TIMES:.0f} times + 1 ms = {shown(most)}",
-            times["loopback"] <= most,
-        )
+    figure.add(
+        "a point aggregate over loopback / embedded",
+        f"{shown(times['loopback'])} / {shown(times['embedded'])}",
+        f"≤ {MOST_TIMES:.0f} times + 1 ms = {shown(most)}",
+        times["loopback"] <= most,
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from scumble.cli.columns import count_keys, key_of
+from scumble.cli.columns import Beta, DataFile, KeyColumn, count_keys, key_of
 from scumble.cli.database import Json
 from scumble.cli.lab import compare
 from scumble.cli.terminal import BROKEN, count, print_result, say, working
@@ -52,15 +52,9 @@ def _group(context: typer.Context) -> None:
 
 @app.command()
 def fit(
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="The data: csv, tsv, parquet, arrow, feather or npy.", show_default=False),
-    ],
+    file: DataFile,
     *,
-    column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The column that holds the keys; an npy file has only one."),
-    ] = None,
+    column: KeyColumn = None,
     domain: Annotated[
         str,
         typer.Option(metavar="DOMAIN", help="Which keys there can be. It is public, so don't take it from the data."),
@@ -70,9 +64,7 @@ def fit(
         typer.Option(metavar="NUMBER", help="The privacy loss to pay: 0.1 is strict, 1 usual, 10 lax; 1/3 works too."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="INDEX", help="The index file to write.")],
-    beta: Annotated[
-        str, typer.Option(metavar="NUMBER", help="The chance that any lookup at all may lose a row.")
-    ] = "1e-6",
+    beta: Beta = "1e-6",
     rows_per_user: Annotated[
         int, typer.Option(metavar="K", min=1, help="The most rows one person has: epsilon covers all of them.")
     ] = 1,
@@ -309,7 +301,6 @@ class Account:
             _pay(Ledger(self.limit, delta_limit=self.delta_limit or 0), cost)
 
     def open(self, cost: Spend) -> Ledger:
-        """Open the ledger, or create it."""
         if self.file is None:
             return Ledger(cost.epsilon, delta_limit=cost.delta)
         return Ledger.open(self.file, self.limit, delta_limit=self.delta_limit)

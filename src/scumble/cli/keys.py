@@ -19,7 +19,6 @@ from scumble.cli.database import (
     Target,
     asking,
     check_there,
-    key_place,
     new_passphrase,
     on_terminal,
     opened,
@@ -69,7 +68,7 @@ def init(
     scumble init clinic --key ~/keys/clinic.key --limit 2 --no-passphrase
     SCUMBLE_TOKEN=... scumble init scumble://host:7300/acme/clinic
     """
-    path = key_place(target, key)
+    path = opening.key_path_of(target, key)
     remote = {"token": token, **service_options()} if is_address(target) else {}
     if not remote:
         _check_folder(Path(target))
@@ -138,7 +137,7 @@ def rekey(target: Target, key: Key = None, print_json: Json = False) -> None:
     \b
     scumble rekey clinic
     """
-    path = key_place(target, key)
+    path = opening.key_path_of(target, key)
     asked = asking()
     with opened(target, key, asked=asked) as database:
         with working("sealing anew"):

@@ -66,7 +66,7 @@ def create(
     scumble ledger create budget.ledger --limit 2
     """
     if file.exists():
-        raise FileError(f"{file} exists already", hint=f"scumble ledger show {file}")
+        raise FileError(f"{file} exists already", hint=f"`scumble ledger show {file}` shows it")
     with Ledger.open(file, limit, delta_limit=delta_limit) as ledger:
         _print(ledger, as_json=as_json)
 
@@ -99,7 +99,7 @@ def show(database: Shown, key: Key = None, as_json: Json = False) -> None:
 def _hint(database: Path, file: Path) -> str:
     if database.is_dir():
         return "it belongs beside the key file: name that with --key, or restore the ledger"
-    return f"scumble ledger create {file} --limit 2"
+    return f"make one with `scumble ledger create {file} --limit 2`"
 
 
 def _print(ledger: Ledger, *, as_json: bool) -> None:

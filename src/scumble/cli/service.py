@@ -142,7 +142,7 @@ def attest(
 
     if not is_address(url):
         raise InvalidParameter(
-            "only an enclave at a service has evidence", hint="scumble attest scumble://host:7300/db"
+            "only an enclave at a service has evidence", hint="name one, such as scumble://host:7300/db"
         )
     verdict = verified(Address.parse(url), Connecting(**service_options(warned=False)))
     facts = {"kind": verdict.kind, "measurement": verdict.measurement}
@@ -197,7 +197,7 @@ def _serve(path: Path, *, check_only: bool, as_json: bool) -> None:
 
     config = read_config(path)
     try:
-        from scumble.gateway.serving import check, serve
+        from scumble.gateway.server import check, serve
     except ImportError as error:
         raise ScumbleError(
             f"the gateway needs {error.name or 'protobuf'}", hint="pip install 'scumble[gateway]'"

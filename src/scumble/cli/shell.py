@@ -118,7 +118,6 @@ class _Shell:
         return well
 
     def names(self) -> Iterator[str]:
-        """The names to complete: tables and columns."""
         for table in self.database.tables:
             yield table.name
             yield from (column.name for column in table.schema)

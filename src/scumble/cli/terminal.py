@@ -47,7 +47,8 @@ def report(error: Exception) -> int:
             return say(ScumbleError("there is not enough memory", hint="a coarser domain needs less"), BROKEN)
     if hasattr(error, "format_message"):  # the argument parser's error, whose type typer does not export
         where = getattr(getattr(error, "ctx", None), "command_path", "scumble")
-        return say(ScumbleError(error.format_message().rstrip("."), hint=f"see {where} --help"), REFUSED)
+        what = error.format_message().rstrip(".").replace(": Value error, ", ": ")
+        return say(ScumbleError(what, hint=f"see {where} --help"), REFUSED)
     if os.environ.get("SCUMBLE_DEBUG"):
         raise error
     return say(_unforeseen(error), BROKEN)
