@@ -15,7 +15,7 @@ from typing import Any
 
 import scumble
 from benchmarks.database.tables import COLUMNS, INDEX, SPARE_ROWS, integers, reader
-from benchmarks.figure import Figure, Line, Size, one_core, say, seconds
+from benchmarks.figure import Figure, Size, one_core, say, seconds
 
 __all__ = ["main", "measure"]
 
@@ -48,15 +48,13 @@ def measure(size: Size) -> Figure:
     figure.values["memory"] = peak
     data = terms["large"] * ROW_BYTES
     own = peak["peak_bytes"] - peak["before_bytes"]
-    figure.lines += [
-        Line(
-            f"memory of a load of {terms['large']:,} rows ({data / 2**20:,.0f} MiB), memory_bytes = 256 MiB",
-            f"{own / 2**20:,.0f} MiB over the process's {peak['before_bytes'] / 2**20:,.0f}",
-            "≤ 1.5 x 256 MiB",
-            own <= 1.5 * MEMORY_BYTES,
-        ),
-        Line(f"that load of {terms['large']:,} rows", f"{terms['large'] / peak['seconds']:,.0f} rows/s"),
-    ]
+    figure.add(
+        f"memory of a load of {terms['large']:,} rows ({data / 2**20:,.0f} MiB), memory_bytes = 256 MiB",
+        f"{own / 2**20:,.0f} MiB over the process's {peak['before_bytes'] / 2**20:,.0f}",
+        "≤ 1.5 x 256 MiB",
+        own <= 1.5 * MEMORY_BYTES,
+    )
+    figure.add(f"that load of {terms['large']:,} rows", f"{terms['large'] / peak['seconds']:,.0f} rows/s")
     return figure
 
 

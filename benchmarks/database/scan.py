@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from benchmarks.database.aggregates import QUERY
 from benchmarks.database.clock import shown, side_by_side
-from benchmarks.database.tables import COLUMNS, KEYS, bounds, loaded
+from benchmarks.database.tables import COLUMNS, KEYS, asking, bounds, loaded
 from benchmarks.figure import Figure, Size, say
 from scumble.owner.loading import PAGE_ROWS
 from scumble.wire.catalog import TAG_BYTES
@@ -68,7 +68,7 @@ def measure(size: Size) -> Figure:
 def measure_rows(rows: int, rounds: int, page_rows: int = PAGE_ROWS) -> dict[str, float]:
     """Seconds of a point query, of a scan, and of decrypting the scan's bytes."""
     database = loaded(rows, page_rows).database
-    point, scan = database.prepare(QUERY.format("?", "?")), database.prepare(SCAN)
+    point, scan = asking(database, QUERY), asking(database, SCAN)
     explained = database.explain(SCAN, (0, KEYS // 3)).tables[0]
     columns = len(explained.columns_read)
     # Pages that hold only dummies according to the index are left out.
@@ -77,17 +77,10 @@ def measure_rows(rows: int, rounds: int, page_rows: int = PAGE_ROWS) -> dict[str
     best = {"point": float("inf"), "scan": float("inf"), "aes": float("inf")}
     sealed = _sealed_pages(explained.pages_read * columns, page_rows)
     for turn in range(rounds):
+        third = (1000 * turn, 1000 * turn + KEYS // 3)  # of the keys
         times = {
-            **side_by_side({"point": lambda low, high: point.execute((low, high)).fetchall()}, keys[turn:], 1, CALLS),
-            **side_by_side(
-                {
-                    "scan": lambda first: scan.execute((first, first + KEYS // 3)).fetchall(),
-                    "aes": lambda _: decrypt_pages(*sealed),
-                },
-                [(1000 * turn,)],
-                1,
-                1,
-            ),
+            **side_by_side({"point": point}, keys[turn:], 1, CALLS),
+            **side_by_side({"scan": scan, "aes": lambda *_: decrypt_pages(*sealed)}, [third], 1, 1),
         }
         best = {name: min(best[name], times[name]) for name in best}
     return {**best, "bytes": explained.bytes_read, "page_rows": page_rows, "pages": explained.pages_read}
@@ -96,10 +89,10 @@ def measure_rows(rows: int, rounds: int, page_rows: int = PAGE_ROWS) -> dict[str
 def measure_whole_rows(rows: int, rounds: int) -> dict[str, float]:
     """Seconds of fetching the rows of one key by the index, and of fetching some by a scan."""
     database = loaded(rows).database
-    point, scan = (database.prepare(WHOLE_ROWS.format(column)) for column in ("c0", "c2"))
+    point, scan = (asking(database, WHOLE_ROWS.format(column)) for column in ("c0", "c2"))
     keys = bounds(rows, 1, 200)
-    times = side_by_side({"point": lambda *both: point.execute(both).fetchall()}, keys, rounds, CALLS)
-    return times | side_by_side({"scan": lambda *both: scan.execute(both).fetchall()}, keys, max(1, rounds // 3), 1)
+    times = side_by_side({"point": point}, keys, rounds, CALLS)
+    return times | side_by_side({"scan": scan}, keys, max(1, rounds // 3), 1)
 
 
 def decrypt_pages(cipher: AESGCM, sealed: memoryview, slot_bytes: int) -> None:
