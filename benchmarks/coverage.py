@@ -13,9 +13,9 @@ from scipy.stats import beta as beta_distribution
 from scipy.stats import binom
 
 from benchmarks.data import make_counts
-from benchmarks.figure import Figure, Line, Size, budget, say
+from benchmarks.figure import Figure, Size, fitted, say
 from benchmarks.overhead import lost_rows
-from scumble import DPPLRIndex, IntegerDomain
+from scumble import DPPLRIndex
 from scumble.index.slack import SLACK_SHARE, lossless_delta, shift
 
 __all__ = ["expected", "losses", "measure"]
@@ -39,12 +39,10 @@ def expected() -> float:
 def losses(size: int, rows: int, builds: int, **options: Any) -> int:
     """In how many of some builds any lookup loses a row."""
     counts = make_counts("lognormal", size, rows)
-    domain = IntegerDomain(0, size - 1)
     delta = lossless_delta(Fraction(1), BETA) if options.get("slack") == "lossless" else 0
     lost = 0
     for _ in range(builds):
-        index = DPPLRIndex(**options).fit_counts(counts, domain=domain, budget=budget(1, delta), beta=BETA)
-        lost += lost_rows(index.model, counts)
+        lost += lost_rows(fitted(DPPLRIndex(**options), counts, 1, delta, beta=BETA).model, counts)
     return lost
 
 
@@ -65,13 +63,11 @@ def measure(size: Size) -> Figure:
             allowed = 0.0 if name == "lossless" else float(BETA)
             upper = 1.0 if lost == builds else float(beta_distribution.ppf(1 - 0.01, lost + 1, builds - lost))
             met = lost == 0 if name == "lossless" else bool(binom.sf(lost - 1, builds, allowed) >= SURPRISE)
-            figure.lines.append(
-                Line(
-                    f"builds with any loss, N = {ranks:,}, {name}",
-                    f"{lost:,} of {builds:,} = {lost / builds:.2%} (99 % limit {upper:.2%})",
-                    f"≤ {allowed:.0%}" + (f" (theory {expected():.1%})" if name == "measured" else ""),
-                    met,
-                )
+            figure.add(
+                f"builds with any loss, N = {ranks:,}, {name}",
+                f"{lost:,} of {builds:,} = {lost / builds:.2%} (99 % limit {upper:.2%})",
+                f"≤ {allowed:.0%}" + (f" (theory {expected():.1%})" if name == "measured" else ""),
+                met,
             )
             figure.values[f"{ranks} ranks, {name}"] = {
                 "builds": builds,

@@ -10,13 +10,16 @@ from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
+from scumble import IntegerDomain
+from scumble.index.contract import Index
 from scumble.owner.ledger import Ledger
 from scumble.privacy.budget import Budget
 
-__all__ = ["Figure", "Line", "Size", "budget", "machine", "one_core", "patched", "say", "seconds"]
+__all__ = ["Figure", "Line", "Size", "budget", "fitted", "machine", "one_core", "patched", "say", "seconds"]
 
+AnyIndex = TypeVar("AnyIndex", bound=Index)
 Size = Literal["full", "quick", "tiny"]  # tiny is for the tests
 
 
@@ -39,11 +42,22 @@ class Figure:
     values: dict[str, object] = field(default_factory=dict)
     seconds: float = 0.0
 
+    def add(self, claim: str, measured: str, target: str = "", met: bool | None = None) -> None:
+        self.lines.append(Line(claim, measured, target, met))
+
 
 def budget(epsilon: float | Fraction = 1, delta: Fraction | int = 0) -> Budget:
     """A budget from a ledger of its own: every build of a benchmark is on made-up data."""
     ledger = Ledger(limit=epsilon, delta_limit=delta)
     return ledger.spend(epsilon, "benchmark", delta=delta)
+
+
+def fitted(
+    index: AnyIndex, counts: Any, epsilon: float | Fraction = 1, delta: Fraction | int = 0, **options: Any
+) -> AnyIndex:
+    """Build an index over the ranks of these counts, with a budget of its own."""
+    domain = IntegerDomain(0, len(counts) - 1)
+    return index.fit_counts(counts, domain=domain, budget=budget(epsilon, delta), **options)
 
 
 def seconds(work: Callable[[], object], repeats: int = 3) -> float:

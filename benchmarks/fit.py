@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.data import salaries
-from benchmarks.figure import Figure, Line, Size, budget, one_core, say, seconds
+from benchmarks.figure import Figure, Size, budget, fitted, one_core, say, seconds
 from scumble import DPPLRIndex, IntegerDomain
 
 __all__ = ["measure", "peak_memory"]
@@ -34,8 +34,8 @@ def measure(size: Size) -> Figure:
             say(f"fit: {terms['rows']:,} keys over {ranks:,}")
             keys = salaries(terms["rows"], ranks)
             spent = seconds(lambda keys=keys, ranks=ranks: _fit(keys, ranks), terms["repeats"])  # type: ignore[misc]
-            figure.lines.append(
-                Line(f"fit of {terms['rows']:,} keys, N = {ranks:,}", f"{spent:.2f} s", "< 2.5 s", spent < MOST_SECONDS)
+            figure.add(
+                f"fit of {terms['rows']:,} keys, N = {ranks:,}", f"{spent:.2f} s", "< 2.5 s", spent < MOST_SECONDS
             )
             figure.values[f"N = {ranks}"] = {"seconds": spent, "rows": terms["rows"]}
         say(f"fit: peak memory over {terms['largest']:,} keys")
@@ -44,7 +44,7 @@ def measure(size: Size) -> Figure:
     # Below some millions of ranks the interpreter itself is what is measured.
     met = ratio < MOST_BYTES if terms["largest"] >= 2**24 else None
     text = f"{ratio:.1f} bytes x N ({peak['peak_bytes'] / 2**30:.2f} GiB, {peak['seconds']:.1f} s)"
-    figure.lines.append(Line(f"peak memory of a fit over N = {terms['largest']:,}", text, "< 48 bytes x N", met))
+    figure.add(f"peak memory of a fit over N = {terms['largest']:,}", text, "< 48 bytes x N", met)
     figure.values["memory"] = {**peak, "N": terms["largest"], "bytes_per_rank": ratio}
     return figure
 
@@ -68,8 +68,7 @@ def main() -> None:
     counts = np.zeros(ranks, dtype=np.int64)
     counts[::7] = 1
     counts[: ranks // 16 : 3] += 2
-    domain = IntegerDomain(0, ranks - 1)
-    spent = seconds(lambda: DPPLRIndex(max_bytes=4096).fit_counts(counts, domain=domain, budget=budget()), repeats=1)
+    spent = seconds(lambda: fitted(DPPLRIndex(max_bytes=4096), counts), repeats=1)
     # Linux counts in KiB, macOS in bytes.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     print(json.dumps({"peak_bytes": peak, "seconds": spent, "rows": int(counts.sum())}))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.data import salaries
-from benchmarks.figure import Figure, Line, Size, budget, one_core, say, seconds
+from benchmarks.figure import Figure, Size, budget, one_core, say, seconds
 from scumble import DPPLRIndex, IntegerDomain
 
 __all__ = ["import_seconds", "measure"]
@@ -38,12 +38,10 @@ def measure(size: Size) -> Figure:
     say("lookup: import scumble")
     started = import_seconds(terms["imports"])
     count = len(index.model.segments)
-    figure.lines += [
-        Line(f"batch lookup of points, {count} segments", f"{points * 1e9:.0f} ns/key", "≤ 50 ns", points <= 50e-9),
-        Line(f"batch lookup of ranges, {count} segments", f"{ranges * 1e9:.0f} ns/range", "≤ 50 ns", ranges <= 50e-9),
-        Line(f"single lookup, {count} segments", f"{single * 1e6:.2f} microseconds", "≤ 3", single <= 3e-6),
-        Line("import scumble, fresh interpreter, median", f"{started:.3f} s", "< 0.3 s", started < 0.3),
-    ]
+    figure.add(f"batch lookup of points, {count} segments", f"{points * 1e9:.0f} ns/key", "≤ 50 ns", points <= 50e-9)
+    figure.add(f"batch lookup of ranges, {count} segments", f"{ranges * 1e9:.0f} ns/range", "≤ 50 ns", ranges <= 50e-9)
+    figure.add(f"single lookup, {count} segments", f"{single * 1e6:.2f} microseconds", "≤ 3", single <= 3e-6)
+    figure.add("import scumble, fresh interpreter, median", f"{started:.3f} s", "< 0.3 s", started < 0.3)
     figure.values = {
         "segments": count,
         "batch_point_seconds": points,

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import opendp.prelude as opendp
 
-from benchmarks.figure import Figure, Line, Size, one_core, say, seconds
+from benchmarks.figure import Figure, Size, one_core, say, seconds
 from scumble.privacy.noise import discrete_laplace
 
 __all__ = ["measure"]
@@ -31,13 +31,11 @@ def measure(size: Size) -> Figure:
             rate = ours_count / seconds(lambda scale=scale: discrete_laplace(scale, ours_count))  # type: ignore[misc]
             mechanism = opendp.m.make_laplace(*space, scale=float(scale))
             peer = theirs_count / seconds(lambda mechanism=mechanism: mechanism(zeros))  # type: ignore[misc]
-            figure.lines.append(
-                Line(
-                    f"exact noise at scale {scale}",
-                    f"{rate / 1e6:,.1f} million/s ({rate / peer:,.0f} times OpenDP's {peer / 1e6:.2f})",
-                    "≥ 30 million/s",
-                    rate >= TARGET,
-                )
+            figure.add(
+                f"exact noise at scale {scale}",
+                f"{rate / 1e6:,.1f} million/s ({rate / peer:,.0f} times OpenDP's {peer / 1e6:.2f})",
+                "≥ 30 million/s",
+                rate >= TARGET,
             )
             figure.values[f"scale {scale}"] = {"samples_per_second": rate, "opendp_samples_per_second": peer}
     return figure

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.data import KEYS, make_counts
-from benchmarks.figure import Figure, Line, Size, budget, patched, say
-from scumble import DPPLRIndex, IntegerDomain
+from benchmarks.figure import Figure, Size, fitted, patched, say
+from scumble import DPPLRIndex
 from scumble.index import slack
 from scumble.index.file import IndexModel
 from scumble.index.mechanisms import scumble as mechanism
@@ -45,10 +45,7 @@ def build(counts: Counts, epsilon: float | Fraction = 1, **options: Any) -> Inde
     """One index over the ranks themselves."""
     options = {"max_bytes": MAX_BYTES, **options} if "max_error" not in options else options
     delta = lossless_delta(Fraction(epsilon), BETA) if options.get("slack") == "lossless" else 0
-    index = DPPLRIndex(**options).fit_counts(
-        counts, domain=IntegerDomain(0, len(counts) - 1), budget=budget(epsilon, delta), beta=BETA
-    )
-    return index.model
+    return fitted(DPPLRIndex(**options), counts, epsilon, delta, beta=BETA).model
 
 
 def overhead_rows(model: IndexModel, counts: Counts) -> float:
@@ -114,18 +111,13 @@ def measure(size: Size) -> Figure:
         paper = best_published(counts, terms["builds"])
         ratio = paper["rows"] / ours["rows"]
         table[name] = {"ours": ours, "published": paper, "ratio": ratio, "variants": _variants(counts, terms)}
-        figure.lines.append(
-            Line(
-                f"overhead, {name} keys: published / ours",
-                _text(paper, ours),
-                f"≥ {GOAL} (goal {STRETCH})",
-                ratio >= GOAL,
-            )
+        figure.add(
+            f"overhead, {name} keys: published / ours", _text(paper, ours), f"≥ {GOAL} (goal {STRETCH})", ratio >= GOAL
         )
         for variant, result in table[name]["variants"].items():  # type: ignore[attr-defined]
-            figure.lines.append(Line(f"    {variant}", f"{_rows(result)} rows"))
+            figure.add(f"    {variant}", f"{_rows(result)} rows")
     floor = 2 * log(1 / float(BETA))
-    figure.lines.append(Line("    the lower bound argument (ln(1/beta)/epsilon a side)", f"{floor:.0f} rows"))
+    figure.add("    the lower bound argument (ln(1/beta)/epsilon a side)", f"{floor:.0f} rows")
     figure.values = {"keys": table, "lower_bound_rows": floor, **_scaling(figure, terms)}
     return figure
 
@@ -159,7 +151,7 @@ def _scaling(figure: Figure, terms: dict[str, Any]) -> dict[str, object]:
             for options in ({}, PAPER)
         )
         values[name] = {"ours": ours, "published": paper, "ratio": paper["rows"] / ours["rows"]}
-        figure.lines.append(Line(f"    lognormal, {name}: published / ours", _text(paper, ours)))
+        figure.add(f"    lognormal, {name}: published / ours", _text(paper, ours))
     return {"scaling": values}
 
 

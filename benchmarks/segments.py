@@ -69,17 +69,15 @@ def _compare(figure: Figure, name: str, curve: np.ndarray[Any, Any], keys: np.nd
         count = theirs.stats()["leaf segments"]
         label = f"{name}, tolerance {wanted}"
         figure.lines.append(_speed_line(label, len(curve), spent))
-        figure.lines.append(
-            Line(
-                f"    seconds for these keys: pygm / ours, {label}",
-                f"{peer:.3f} / {spent:.3f} s = {peer / spent:.1f}",
-                "> 1",
-                peer > spent,
-            )
+        figure.add(
+            f"    seconds for these keys: pygm / ours, {label}",
+            f"{peer:.3f} / {spent:.3f} s = {peer / spent:.1f}",
+            "> 1",
+            peer > spent,
         )
         if name == "same points":
-            figure.lines.append(
-                Line(f"    segments: pygm / ours, {label}", f"{count:,} / {len(found):,}", "equal", count == len(found))
+            figure.add(
+                f"    segments: pygm / ours, {label}", f"{count:,} / {len(found):,}", "equal", count == len(found)
             )
         figure.values[label] = {
             "points": len(curve),

@@ -3,8 +3,8 @@
 from typing import Any
 
 from benchmarks.data import KEYS, make_counts
-from benchmarks.figure import Figure, Line, Size, budget, say
-from scumble import DPPLRIndex, IntegerDomain
+from benchmarks.figure import Figure, Size, fitted, say
+from scumble import DPPLRIndex
 
 __all__ = ["measure"]
 
@@ -21,17 +21,15 @@ def measure(size: Size) -> Figure:
         counts = make_counts(name, ranks, rows)
         cases: dict[str, dict[str, Any]] = {"default": {}, "at most 4 KiB": {"max_bytes": 4096}}
         for case, options in cases.items():
-            index = DPPLRIndex(**options).fit_counts(counts, domain=IntegerDomain(0, ranks - 1), budget=budget())
+            index = fitted(DPPLRIndex(**options), counts)
             summary = index.summary()
             bits = summary.bits_per_segment
             text = f"{bits:.1f} bits ({summary.segments:,} segments, {summary.bytes:,} bytes)"
-            figure.lines.append(
-                Line(
-                    f"bits a segment, {name} keys, {case}",
-                    text,
-                    "about 50",
-                    bits <= MOST_BITS if summary.segments > 9 else None,
-                )
+            figure.add(
+                f"bits a segment, {name} keys, {case}",
+                text,
+                "about 50",
+                bits <= MOST_BITS if summary.segments > 9 else None,
             )
             figure.values[f"{name}, {case}"] = summary.as_dict()
     return figure

@@ -50,14 +50,14 @@ def test_a_child_that_is_never_set_up_is_killed(tmp_path: Path, monkeypatch: pyt
         assert fuzz._ended(child, Notes(tmp_path), 60) is None
 
 
-def test_a_child_that_is_slow_to_set_up_has_its_time_all_the_same(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", "import time\ntime.sleep(0.5)"]) as child:
-        assert fuzz._ended(child, Notes(tmp_path), 0.1) == 0
-
-
-def test_exit_code_of_a_child_is_returned(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"]) as child:
-        assert fuzz._ended(child, Notes(tmp_path), 60) == 3
+@pytest.mark.parametrize(
+    ("program", "seconds", "code"), [("import time\ntime.sleep(0.5)", 0.1, 0), ("raise SystemExit(3)", 60, 3)]
+)
+def test_a_child_has_its_time_to_be_set_up_and_its_exit_code_is_returned(
+    program: str, seconds: float, code: int, tmp_path: Path
+) -> None:
+    with subprocess.Popen([sys.executable, "-c", program]) as child:
+        assert fuzz._ended(child, Notes(tmp_path), seconds) == code
 
 
 def test_every_planted_target_is_one_that_is_run() -> None:

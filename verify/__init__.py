@@ -4,10 +4,30 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["folder_in_memory", "patch"]
+__all__ = ["Row", "folder_in_memory", "patch"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One claim that was attacked. `planted` names the defects that were planted, `caught` those that the check found.
+
+    A row holds if `holds`, and if every planted defect was caught: a check that cannot fail proves nothing.
+    """
+
+    claim: str
+    check: str
+    figure: str
+    holds: bool
+    planted: tuple[str, ...] = ()
+    caught: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.holds and set(self.planted) == set(self.caught)
 
 
 @contextmanager

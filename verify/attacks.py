@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from scumble.lab.attack import averaging, reconstruction, single_record, storage, volume
 from scumble.lab.attack.report import Finding, Report
-from verify.row import Row
+from verify import Row
 
 __all__ = ["rows"]
 

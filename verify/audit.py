@@ -12,9 +12,8 @@ from dataclasses import replace
 from fractions import Fraction
 
 from scumble.lab.audit import NAMES, Finding, audit, subject
-from verify import planted_epsilon
+from verify import Row, planted_epsilon
 from verify.planted_epsilon import DEFECTS, EPSILONS
-from verify.row import Row
 
 __all__ = ["rows"]
 

@@ -28,8 +28,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from verify import folder_in_memory
-from verify.row import Row
+from verify import Row, folder_in_memory
 
 if TYPE_CHECKING:
     from verify.fuzz_targets import Ready
@@ -194,31 +193,26 @@ class Notes:
             self._map = mmap.mmap(file.fileno(), size)
 
     def begin(self, data: bytes) -> None:
-        """Note an input that is about to run."""
         begun, ended, _ = self._HEAD.unpack_from(self._map)
         self._map[self._HEAD.size : self._HEAD.size + len(data)] = data
         self._HEAD.pack_into(self._map, 0, begun + 1, ended, len(data))
 
     def end(self) -> None:
-        """Note that it has run."""
         begun, _, size = self._HEAD.unpack_from(self._map)
         self._HEAD.pack_into(self._map, 0, begun, begun, size)
 
     @property
     def inputs(self) -> int:
-        """How many have begun."""
         begun: int = self._HEAD.unpack_from(self._map)[0]
         return begun
 
     @property
     def input(self) -> bytes:
-        """The one under way, or the last."""
         size = self._HEAD.unpack_from(self._map)[2]
         return self._map[self._HEAD.size : self._HEAD.size + size]
 
     @property
     def state(self) -> str:
-        """Where the child is."""
         begun, ended, _ = self._HEAD.unpack_from(self._map)
         return "while it was set up" if not begun else "with an input under way" if begun > ended else "between inputs"
 

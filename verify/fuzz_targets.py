@@ -732,25 +732,14 @@ def _planted_crash(home: Path) -> Ready:
 
 
 Prepare = Callable[[Path], Ready]
-TARGETS: dict[str, Prepare] = {
-    "index": _index,
-    "folder": _folder,
-    "store": _store,
-    "owner-files": _owner_files,
-    "ledger": _ledger,
-    "manifest": _manifest,
-    "catalog": _catalog,
-    "wire": _wire,
-    "sql": _sql,
-    "domain": _domain,
-    "type": _type,
-    "spec": _spec,
-    "csv": _csv,
-}
-PLANTED: dict[str, Prepare] = {
-    "planted-length": _planted_length,
-    "planted-loop": _planted_loop,
-    "planted-c-loop": _planted_c_loop,
-    "planted-deaf": _planted_deaf,
-    "planted-crash": _planted_crash,
-}
+
+
+def _named(*targets: Prepare) -> dict[str, Prepare]:
+    return {target.__name__.strip("_").replace("_", "-"): target for target in targets}
+
+
+TARGETS = _named(
+    *(_index, _folder, _store, _owner_files, _ledger, _manifest, _catalog, _wire),
+    *(_sql, _domain, _type, _spec, _csv),
+)
+PLANTED = _named(_planted_length, _planted_loop, _planted_c_loop, _planted_deaf, _planted_crash)

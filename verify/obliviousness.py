@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
 
-from verify.row import Row
+from verify import Row
 
 __all__ = [
     "CAUGHT",
@@ -43,24 +43,9 @@ NATIVE = ROOT / "native"
 HARNESS = NATIVE / "check" / "oblivious.c"
 CAUGHT = 9
 KERNELS = [
-    "noise",
-    "deviation",
-    "mask-rows",
-    "mask-intervals",
-    "mask-compare",
-    "count",
-    "sum",
-    "sum-squares",
-    "min-max",
-    "sum-floats",
-    "sum-squares-floats",
-    "wide-sum",
-    "wide",
-    "sort-rows",
-    "merge-rows",
-    "compact",
-    "curve",
-]
+    "noise", "deviation", "mask-rows", "mask-intervals", "mask-compare", "count", "sum", "sum-squares", "min-max",
+    "sum-floats", "sum-squares-floats", "wide-sum", "wide", "sort-rows", "merge-rows", "compact", "curve",
+]  # fmt: skip
 PLANTED = ["branch", "gather", "early-exit", "filter", "group", "compact", "sort", "real-rows"]
 DIVISION = "division"
 # The fit and the evaluation of segments see public values alone, and so do the widths of aggregates.

@@ -23,8 +23,7 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from verify import allow_list
-from verify.row import Row
+from verify import Row, allow_list
 
 __all__ = ["allow_list_row", "rows", "taint_row"]
 
@@ -118,7 +117,6 @@ class Taint:
             self._library.taint_hide(ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes))
 
     def show(self, array: NDArray[Any]) -> None:
-        """Make them defined again."""
         self._library.taint_show(ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes))
 
     def reports_of(self, work: Callable[[], Any], *, marking: bool) -> int:

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 
-from verify.row import Row
+from verify import Row
 
 __all__ = ["CHECKS", "NEEDED", "checked", "main", "needs", "table"]
 

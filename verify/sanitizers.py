@@ -25,8 +25,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from verify import Row
 from verify.obliviousness import NATIVE, ROOT, build_script
-from verify.row import Row
 
 __all__ = ["KERNELS", "rows"]
 
@@ -146,11 +146,9 @@ class Arena:
         return self._ffi.cast(kind, place)
 
     def words(self, count: int) -> Any:
-        """Room for so many words."""
         return self.put(np.zeros(count, np.int64))
 
     def clear(self) -> None:
-        """Free all of them."""
         for place in self._held:
             self._c.free(place)
         self._held.clear()
@@ -169,7 +167,6 @@ class Maker:
         return int(self._draw(st.one_of(st.sampled_from([n for n in edges if n <= most]), st.integers(0, most))))
 
     def choose(self, *values: Any) -> Any:
-        """One of some values."""
         return self._draw(st.sampled_from(values))
 
     def integer(self, low: int, high: int) -> int:
@@ -193,28 +190,22 @@ class Maker:
         return self._rng.integers(-(1 << 63), (1 << 63) - 1, n, endpoint=True)
 
     def words(self, n: int) -> Any:
-        """An array of words."""
         return self._arena.put(self.values(n))
 
     def mask(self, n: int) -> Any:
-        """An array of zeros and ones."""
         share = self.choose(0, 0.1, 0.5, 1)
         return self._arena.put((self._rng.random(n) < share).astype(np.uint8), "uint8_t *")
 
     def maybe_mask(self, n: int) -> Any:
-        """A mask, or none."""
         return self.mask(n) if self.choose(True, False) else self._arena.put(None)
 
     def room(self, n: int) -> Any:
-        """Room for words."""
         return self._arena.words(n)
 
     def byte_room(self, n: int) -> Any:
-        """Room for bytes."""
         return self._arena.put(np.zeros(n, np.uint8), "uint8_t *")
 
     def put(self, array: Words, kind: str = "int64_t *") -> Any:
-        """An array as it is."""
         return self._arena.put(array, kind)
 
     def rising(self, n: int, most: int) -> Words:
@@ -222,7 +213,7 @@ class Maker:
         return np.sort(self._rng.integers(0, most, n, endpoint=True))
 
 
-def _noise(lib: Any, make: Maker) -> None:
+def _discrete_laplace(lib: Any, make: Maker) -> None:
     bits, n = make.integer(0, 62), make.size(300)
     thresholds = make.values(bits + 1).view(np.uint64)
     thresholds[-1] = 0
@@ -334,20 +325,11 @@ def _curve(lib: Any, make: Maker) -> None:
 
 
 KERNELS: dict[str, Callable[[Any, Maker], None]] = {
-    "scumble_discrete_laplace": _noise,
-    "scumble_segments": _segments,
-    "scumble_evaluate": _evaluate,
-    "scumble_deviation": _deviation,
-    "scumble_mask_rows": _mask_rows,
-    "scumble_mask_intervals": _mask_intervals,
-    "scumble_mask_compare": _mask_compare,
-    "scumble_aggregate": _aggregate,
-    "scumble_aggregate_groups": _aggregate_groups,
-    "scumble_wide": _wide,
-    "scumble_sort_rows": _sort_rows,
-    "scumble_merge_rows": _merge_rows,
-    "scumble_compact": _compact,
-    "scumble_curve": _curve,
+    f"scumble{call.__name__}": call
+    for call in (
+        *(_discrete_laplace, _segments, _evaluate, _deviation, _mask_rows, _mask_intervals, _mask_compare, _aggregate),
+        *(_aggregate_groups, _wide, _sort_rows, _merge_rows, _compact, _curve),
+    )
 }
 """By the start of their names, the kernels that each function calls: together the whole of native.h."""
 

@@ -27,8 +27,7 @@ from typing import Any, TypeVar
 import scumble
 from scumble.errors import Busy, ScumbleError, Unavailable
 from scumble.owner.ledger import Ledger
-from verify import folder_in_memory
-from verify.row import Row
+from verify import Row, folder_in_memory
 from verify.service_checker import Verdict, checked, read_journals, wrong_files
 from verify.service_clients import CLIENT_FAULTS, TABLE, client, load, opened, pulled
 from verify.service_front import FRONT_FAULTS, Front
@@ -148,7 +147,6 @@ class Storm:
         self._end()
 
     def close(self) -> None:
-        """End everything."""
         for running in self._clients:
             running.kill()
         self._front.stop()
@@ -248,8 +246,6 @@ class Storm:
     # --- what has to hold --------------------------------------------------------------------------
 
     def _look(self) -> Verdict:
-        """Read the table over a new connection, and compare it with the journals."""
-
         def pull() -> tuple[float, list[tuple[int, int, int, int]]]:
             with opened(self._url, self._key) as db:
                 return time.monotonic(), pulled(db)
@@ -306,7 +302,6 @@ class Client:
         self._process.start()
 
     def journal(self) -> str:
-        """All of it."""
         return self._journal.read_text() if self._journal.exists() else ""
 
     def kill(self) -> None:

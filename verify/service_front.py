@@ -48,7 +48,6 @@ class Front:
         self.port = int(line)
 
     def enclaves(self) -> list[int]:
-        """The numbers of its enclave processes."""
         children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         return [int(number) for path in children for number in path.read_text().split()]
 

@@ -32,8 +32,7 @@ from scumble.errors import BadQuery, ScumbleError
 from scumble.owner import loading  # noqa: F401  here, so that no child has to import them anew
 from scumble.owner.database import Database
 from scumble.owner.ledger import Ledger
-from verify import folder_in_memory, patch
-from verify.row import Row
+from verify import Row, folder_in_memory, patch
 from verify.service_checker import wrong_files
 
 __all__ = ["FAULTS", "Broken", "Soak", "Tally", "rows", "soak"]
@@ -345,11 +344,9 @@ class Child:
         far.close()
 
     def say(self, *task: Any) -> None:
-        """Send it an order."""
         self.line.send(task)
 
     def heard(self, seconds: float = PATIENCE_SECONDS) -> tuple[str, Any] | None:
-        """Its answer; None if there is none in time."""
         try:
             if not self.line.poll(seconds):
                 return None
@@ -372,12 +369,10 @@ class Child:
         return answer[1]
 
     def kill(self) -> None:
-        """SIGKILL, and wait for it to end."""
         self.process.kill()
         self.process.join()
 
     def memory(self) -> float:
-        """Its resident memory in MiB."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -426,7 +421,6 @@ class Soak:
             self._begin_again()
 
     def close(self) -> None:
-        """End the children."""
         self._writer.kill()
         self._reader.kill()
 
@@ -483,18 +477,19 @@ class Soak:
 
     def _is_one_of(self, table: str, before: list[Batch], after: list[Batch]) -> list[Batch]:
         """Which of two states the reader sees."""
-        self.tally.queries += 1
-        found = self._reader.ask("ask", table, "batches", 0, 1)
-        for state in (after, before):
-            if (found or Counter()) == answer_of("batches", state, 0, 1):
-                return state
+        for state in self._seen(table, after, before):
+            return state
         raise Broken("state", f"{table} holds neither what it held nor what it was to hold")
 
     def _is_loaded(self, table: str) -> None:
-        self.tally.queries += 1
-        found = self._reader.ask("ask", table, "batches", 0, 1)
-        if (found or Counter()) != answer_of("batches", self._held[table], 0, 1):
+        if not self._seen(table, self._held[table]):
             raise Broken("load", f"an acknowledged load into {table} is not there exactly once")
+
+    def _seen(self, table: str, *states: list[Batch]) -> list[list[Batch]]:
+        """Those of some states that agree with what the reader sees."""
+        self.tally.queries += 1
+        found = self._reader.ask("ask", table, "batches", 0, 1) or Counter()
+        return [state for state in states if found == answer_of("batches", state, 0, 1)]
 
     def _ask(self, child: Child, table: str, kind: str) -> None:
         most = 1023 if kind == "other" else 127

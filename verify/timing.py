@@ -29,8 +29,7 @@ from scumble.enclave.sessions import TrustedEnclave
 from scumble.owner.database import Database
 from scumble.owner.versions import Session
 from scumble.wire.plan import COUNT
-from verify import folder_in_memory
-from verify.row import Row
+from verify import Row, folder_in_memory
 
 __all__ = ["Found", "Verdict", "found_in", "judged", "rows", "yuen"]
 
@@ -67,7 +66,6 @@ class Found(NamedTuple):
 
     @property
     def seen(self) -> bool:
-        """Whether this looks like a difference."""
         return abs(self.t) > THRESHOLD and abs(self.share) > SMALLEST
 
     def __str__(self) -> str:
@@ -87,7 +85,6 @@ class Verdict(NamedTuple):
 
     @property
     def control(self) -> float:
-        """The largest difference among equal rows."""
         return max(self.first.control, self.again.control if self.again else 0.0)
 
     def __str__(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.database import postgres
 from benchmarks.database.clock import shown, side_by_side
-from benchmarks.database.tables import COLUMNS, absent_keys, bounds, integers, loaded
+from benchmarks.database.tables import COLUMNS, absent_keys, asking, bounds, integers, loaded
 from benchmarks.figure import Figure, Line, Size, say
 
 __all__ = ["QUERY", "measure"]
@@ -39,7 +39,8 @@ def measure(size: Size) -> Figure:
     programs = postgres.find_postgres()
     with ExitStack() as stack:
         say(f"database.aggregates: loading {terms['rows']:,} rows three times")
-        prepare = {"Scumble": _scumble(terms["rows"])}
+        ours = asking(loaded(terms["rows"]).database, QUERY)
+        prepare: dict[str, Callable[[], Ask]] = {"Scumble": lambda: ours}
         if programs is not None:
             prepare |= stack.enter_context(_postgres(terms["rows"], programs))
         prepare["DuckDB"] = stack.enter_context(_duckdb(terms["rows"]))
@@ -47,7 +48,7 @@ def measure(size: Size) -> Figure:
             say(f"database.aggregates: {share:.1%} of the rows")
             _measure_share(figure, {name: made() for name, made in prepare.items()}, share, terms)
     if programs is None:
-        figure.lines.append(Line("against PostgreSQL", postgres.HOW_TO_INSTALL))
+        figure.add("against PostgreSQL", postgres.HOW_TO_INSTALL)
     return figure
 
 
@@ -68,11 +69,6 @@ def _measure_share(figure: Figure, contestants: dict[str, Ask], share: float, te
 def _line(claim: str, ours: float, theirs: float, most: float | None) -> Line:
     text = f"{shown(ours)} / {shown(theirs)} = {ours / theirs:.2f}"
     return Line(claim, text) if most is None else Line(claim, text, f"≤ {most:.2f}", ours <= most * theirs)
-
-
-def _scumble(rows: int) -> Callable[[], Ask]:
-    prepared = loaded(rows).database.prepare(QUERY.format("?", "?"))
-    return lambda: lambda low, high: prepared.execute((low, high)).fetchall()
 
 
 @contextmanager

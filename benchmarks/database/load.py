@@ -15,7 +15,7 @@ from typing import Any
 
 import scumble
 from benchmarks.database.tables import COLUMNS, INDEX, SPARE_ROWS, integers, reader
-from benchmarks.figure import Figure, Line, Size, one_core, say, seconds
+from benchmarks.figure import Figure, Size, one_core, say, seconds
 
 __all__ = ["main", "measure"]
 
@@ -41,22 +41,20 @@ def measure(size: Size) -> Figure:
     figure.values["speed"] = {"rows": terms["rows"], "seconds": spent, "rows_per_second": rate}
     claim = f"load of {terms['rows']:,} rows of {COLUMNS} bigint columns, one index, one core"
     target = f"≥ {LEAST_ROWS_A_SECOND:,}"
-    figure.lines.append(Line(claim, f"{rate:,.0f} rows/s ({spent:.1f} s)", target, rate >= LEAST_ROWS_A_SECOND))
+    figure.add(claim, f"{rate:,.0f} rows/s ({spent:.1f} s)", target, rate >= LEAST_ROWS_A_SECOND)
     say(f"database.load: peak memory of a load of {terms['large']:,} rows")
     command = [sys.executable, "-m", "benchmarks.database.load", str(terms["large"])]
     peak = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     figure.values["memory"] = peak
     data = terms["large"] * ROW_BYTES
     own = peak["peak_bytes"] - peak["before_bytes"]
-    figure.lines += [
-        Line(
-            f"memory of a load of {terms['large']:,} rows ({data / 2**20:,.0f} MiB), memory_bytes = 256 MiB",
-            f"{own / 2**20:,.0f} MiB over the process's {peak['before_bytes'] / 2**20:,.0f}",
-            "≤ 1.5 x 256 MiB",
-            own <= 1.5 * MEMORY_BYTES,
-        ),
-        Line(f"that load of {terms['large']:,} rows", f"{terms['large'] / peak['seconds']:,.0f} rows/s"),
-    ]
+    figure.add(
+        f"memory of a load of {terms['large']:,} rows ({data / 2**20:,.0f} MiB), memory_bytes = 256 MiB",
+        f"{own / 2**20:,.0f} MiB over the process's {peak['before_bytes'] / 2**20:,.0f}",
+        "≤ 1.5 x 256 MiB",
+        own <= 1.5 * MEMORY_BYTES,
+    )
+    figure.add(f"that load of {terms['large']:,} rows", f"{terms['large'] / peak['seconds']:,.0f} rows/s")
     return figure
 
 

@@ -6,7 +6,7 @@ python -m benchmarks.database.page_rows
 from benchmarks.database.aggregates import QUERY
 from benchmarks.database.clock import shown, side_by_side
 from benchmarks.database.scan import measure_rows
-from benchmarks.database.tables import absent_keys, bounds, loaded
+from benchmarks.database.tables import absent_keys, asking, bounds, loaded
 from benchmarks.figure import say
 from scumble.owner.loading import PAGE_ROWS
 
@@ -31,8 +31,7 @@ def sweep(rows: int, rounds: int) -> dict[int, list[str]]:
     asks = {}
     for choice in CHOICES:
         say(f"page_rows: {choice}")
-        prepared = loaded(rows, choice).database.prepare(QUERY.format("?", "?"))
-        asks[str(choice)] = lambda low, high, prepared=prepared: prepared.execute((low, high)).fetchall()
+        asks[str(choice)] = asking(loaded(rows, choice).database, QUERY)
     for share in ANSWERS:
         ranges = bounds(rows, int(share * rows), 500) if share else absent_keys(rows, 500)
         times[share] = side_by_side(asks, ranges, rounds, 20)

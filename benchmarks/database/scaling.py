@@ -9,9 +9,8 @@ from typing import Any
 
 from benchmarks.database.aggregates import QUERY
 from benchmarks.database.clock import shown, side_by_side
-from benchmarks.database.tables import bounds, loaded
-from benchmarks.figure import Figure, Line, Size, say
-from scumble import Prepared
+from benchmarks.database.tables import asking, bounds, loaded
+from benchmarks.figure import Figure, Size, say
 
 __all__ = ["main", "measure", "measure_sizes"]
 
@@ -36,7 +35,7 @@ def measure_sizes(sizes: tuple[int, ...], answers: tuple[int, ...], rounds: int)
     asks: dict[int, Callable[[int, int], object]] = {}
     for rows in sizes:
         say(f"database.scaling: {rows:,} rows")
-        asks[rows] = _ask(loaded(rows).database.prepare(QUERY.format("?", "?")))
+        asks[rows] = asking(loaded(rows).database, QUERY)
     for answer in answers:
         ranges = {rows: bounds(rows, answer, CALLS * rounds) for rows in sizes}
         best = dict.fromkeys(sizes, float("inf"))
@@ -49,12 +48,8 @@ def measure_sizes(sizes: tuple[int, ...], answers: tuple[int, ...], rounds: int)
             ratio = best[rows] / best[sizes[0]]
             claim = f"an aggregate over {answer:,} row{'s' * (answer > 1)}: of {rows:,} / of {sizes[0]:,}"
             text = f"{shown(best[rows])} / {shown(best[sizes[0]])} = {ratio:.2f}"
-            figure.lines.append(Line(claim, text, f"≤ {MOST}", ratio <= MOST))
+            figure.add(claim, text, f"≤ {MOST}", ratio <= MOST)
     return figure
-
-
-def _ask(prepared: Prepared) -> Callable[[int, int], object]:
-    return lambda low, high: prepared.execute((low, high)).fetchall()
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from benchmarks.database.aggregates import QUERY
 from benchmarks.database.clock import shown, side_by_side
-from benchmarks.database.tables import COLUMNS, KEYS, bounds, loaded
-from benchmarks.figure import Figure, Line, Size, say
+from benchmarks.database.tables import COLUMNS, KEYS, asking, bounds, loaded
+from benchmarks.figure import Figure, Size, say
 from scumble.owner.loading import PAGE_ROWS
 from scumble.wire.catalog import TAG_BYTES
 
@@ -46,29 +46,29 @@ def measure(size: Size) -> Figure:
         claim = f"point query: full oblivious scan / index, {rows:,} rows"
         text = f"{shown(times['scan'])} / {shown(times['point'])} = {ratios[-1]:.0f}"
         goal = ratios[-1] >= LEAST_RATIO if rows == AT_ROWS else None
-        figure.lines.append(Line(claim, text, f"≥ {LEAST_RATIO}" if goal is not None else "", goal))
+        figure.add(claim, text, f"≥ {LEAST_RATIO}" if goal is not None else "", goal)
         if rows == AT_ROWS or size == "tiny":
             whole = measure_whole_rows(rows, terms["rounds"])
             figure.values[f"{rows} whole rows"] = whole
             ratio = whole["scan"] / whole["point"]
             claim = f"the same with SELECT *, {rows:,} rows of {COLUMNS} columns"
             text = f"{shown(whole['scan'])} / {shown(whole['point'])} = {ratio:.0f}"
-            figure.lines.append(Line(claim, text, f"≥ {LEAST_RATIO}", ratio >= LEAST_RATIO))
+            figure.add(claim, text, f"≥ {LEAST_RATIO}", ratio >= LEAST_RATIO)
     growing = all(a < b for a, b in pairwise(ratios))
     text = ", ".join(f"{ratio:.0f}" for ratio in ratios)
-    figure.lines.append(Line("the ratio grows with the table", text, "growing", growing))
+    figure.add("the ratio grows with the table", text, "growing", growing)
     for rows, times in measured.items():
         share, rate = times["aes"] / times["scan"], times["bytes"] / times["scan"]
         claim = f"full oblivious scan of {rows:,} rows / AES-256-GCM alone"
         text = f"{rate / 1e9:.2f} / {times['bytes'] / times['aes'] / 1e9:.2f} GB/s = {share:.2f}"
-        figure.lines.append(Line(claim, text, f"≥ {LEAST_SHARE_OF_AES}", share >= LEAST_SHARE_OF_AES))
+        figure.add(claim, text, f"≥ {LEAST_SHARE_OF_AES}", share >= LEAST_SHARE_OF_AES)
     return figure
 
 
 def measure_rows(rows: int, rounds: int, page_rows: int = PAGE_ROWS) -> dict[str, float]:
     """Seconds of a point query, of a scan, and of decrypting the scan's bytes."""
     database = loaded(rows, page_rows).database
-    point, scan = database.prepare(QUERY.format("?", "?")), database.prepare(SCAN)
+    point, scan = asking(database, QUERY), asking(database, SCAN)
     explained = database.explain(SCAN, (0, KEYS // 3)).tables[0]
     columns = len(explained.columns_read)
     # Pages that hold only dummies according to the index are left out.
@@ -77,17 +77,10 @@ def measure_rows(rows: int, rounds: int, page_rows: int = PAGE_ROWS) -> dict[str
     best = {"point": float("inf"), "scan": float("inf"), "aes": float("inf")}
     sealed = _sealed_pages(explained.pages_read * columns, page_rows)
     for turn in range(rounds):
+        third = (1000 * turn, 1000 * turn + KEYS // 3)  # of the keys
         times = {
-            **side_by_side({"point": lambda low, high: point.execute((low, high)).fetchall()}, keys[turn:], 1, CALLS),
-            **side_by_side(
-                {
-                    "scan": lambda first: scan.execute((first, first + KEYS // 3)).fetchall(),
-                    "aes": lambda _: decrypt_pages(*sealed),
-                },
-                [(1000 * turn,)],
-                1,
-                1,
-            ),
+            **side_by_side({"point": point}, keys[turn:], 1, CALLS),
+            **side_by_side({"scan": scan, "aes": lambda *_: decrypt_pages(*sealed)}, [third], 1, 1),
         }
         best = {name: min(best[name], times[name]) for name in best}
     return {**best, "bytes": explained.bytes_read, "page_rows": page_rows, "pages": explained.pages_read}
@@ -96,10 +89,10 @@ def measure_rows(rows: int, rounds: int, page_rows: int = PAGE_ROWS) -> dict[str
 def measure_whole_rows(rows: int, rounds: int) -> dict[str, float]:
     """Seconds of fetching the rows of one key by the index, and of fetching some by a scan."""
     database = loaded(rows).database
-    point, scan = (database.prepare(WHOLE_ROWS.format(column)) for column in ("c0", "c2"))
+    point, scan = (asking(database, WHOLE_ROWS.format(column)) for column in ("c0", "c2"))
     keys = bounds(rows, 1, 200)
-    times = side_by_side({"point": lambda *both: point.execute(both).fetchall()}, keys, rounds, CALLS)
-    return times | side_by_side({"scan": lambda *both: scan.execute(both).fetchall()}, keys, max(1, rounds // 3), 1)
+    times = side_by_side({"point": point}, keys, rounds, CALLS)
+    return times | side_by_side({"scan": scan}, keys, max(1, rounds // 3), 1)
 
 
 def decrypt_pages(cipher: AESGCM, sealed: memoryview, slot_bytes: int) -> None:

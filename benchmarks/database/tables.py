@@ -6,7 +6,7 @@ share them, and what they measure does not change them.
 
 import atexit
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from time import perf_counter
@@ -17,7 +17,7 @@ import numpy as np
 import scumble
 from scumble.owner.loading import PAGE_ROWS
 
-__all__ = ["COLUMNS", "KEYS", "Loaded", "absent_keys", "bounds", "integers", "keys_of", "loaded", "reader"]
+__all__ = ["COLUMNS", "KEYS", "Loaded", "absent_keys", "asking", "bounds", "integers", "keys_of", "loaded", "reader"]
 
 COLUMNS = 8
 KEYS = 1 << 20
@@ -43,6 +43,12 @@ def loaded(rows: int, page_rows: int = PAGE_ROWS) -> Loaded:
     start = perf_counter()
     database.load("t", reader(rows), indexes=[INDEX], capacity=rows + SPARE_ROWS, page_rows=page_rows)
     return Loaded(database, rows, perf_counter() - start)
+
+
+def asking(database: scumble.Database, query: str) -> Callable[..., list[tuple[Any, ...]]]:
+    """A prepared query with two bounds, as a function of them."""
+    prepared = database.prepare(query.format("?", "?"))
+    return lambda low, high: prepared.execute((low, high)).fetchall()
 
 
 def reader(rows: int) -> Any:

@@ -19,7 +19,8 @@ import numpy as np
 import scumble
 from benchmarks.database import postgres
 from benchmarks.database.clock import shown, side_by_side
-from benchmarks.figure import Figure, Line, Size, say
+from benchmarks.database.tables import asking
+from benchmarks.figure import Figure, Size, say
 
 __all__ = ["main", "measure", "measure_rows"]
 
@@ -53,10 +54,9 @@ def measure_rows(rows: int, rounds: int) -> Figure:
         start = perf_counter()
         _load(database, rows)
         figure.values["load_seconds"] = perf_counter() - start
-        index = database.prepare(QUERY.format("?", "?"))
         # `same` has no index: every page is read, for the same rows.
-        scan = database.prepare(QUERY.replace("WHERE k", "WHERE same").format("?", "?"))
-        asks: dict[str, Any] = {"Scumble": lambda low, high: index.execute((low, high)).fetchall()}
+        scan = asking(database, QUERY.replace("WHERE k", "WHERE same"))
+        asks: dict[str, Any] = {"Scumble": asking(database, QUERY)}
         programs = postgres.find_postgres()
         if programs is not None:
             connection = stack.enter_context(postgres.running(programs, "1GB" if rows <= 10**5 else "8GB"))
@@ -65,24 +65,24 @@ def measure_rows(rows: int, rounds: int) -> Figure:
             cursor = connection.cursor()
             query = QUERY.format("%s::bigint", "%s::bigint")
             asks["PostgreSQL"] = lambda low, high: cursor.execute(query, (low, high), prepare=True).fetchall()
-        found = [sorted(ask(*ranges[0])) for ask in (*asks.values(), lambda *both: scan.execute(both).fetchall())]
+        found = [sorted(ask(*ranges[0])) for ask in (*asks.values(), scan)]
         assert all(one == found[0] for one in found), "the databases differ"
         say("database.wide_rows: queries")
         times = side_by_side(asks, ranges, rounds, 3)
-        times |= side_by_side({"scan": lambda *both: scan.execute(both).fetchall()}, ranges, max(1, rounds // 3), 1)
+        times |= side_by_side({"scan": scan}, ranges, max(1, rounds // 3), 1)
     figure.values |= {"rows": rows, "answer_rows": len(found[0]), "page_rows": PAGE_ROWS, "seconds": times}
     ours, faster = times["Scumble"], times["scan"] / times["Scumble"]
     claim = f"{len(found[0]):,} of {rows:,} rows of 4 KiB: "
     text = f"{shown(times['scan'])} / {shown(ours)} = {faster:.0f}"
     published = f"≥ {FASTER_THAN_SCAN} (Epsolute)"
-    figure.lines.append(Line(claim + "full oblivious scan / Scumble", text, published, faster >= FASTER_THAN_SCAN))
+    figure.add(claim + "full oblivious scan / Scumble", text, published, faster >= FASTER_THAN_SCAN)
     if "PostgreSQL" in times:
         slower = ours / times["PostgreSQL"]
         text = f"{shown(ours)} / {shown(times['PostgreSQL'])} = {slower:.1f}"
         published = f"≤ {SLOWER_THAN_MYSQL} (Epsolute, to MySQL)"
-        figure.lines.append(Line(claim + "Scumble / PostgreSQL", text, published, slower <= SLOWER_THAN_MYSQL))
+        figure.add(claim + "Scumble / PostgreSQL", text, published, slower <= SLOWER_THAN_MYSQL)
     else:
-        figure.lines.append(Line(claim + "Scumble / PostgreSQL", postgres.HOW_TO_INSTALL))
+        figure.add(claim + "Scumble / PostgreSQL", postgres.HOW_TO_INSTALL)
     return figure
 
 

@@ -42,7 +42,6 @@ class Setting:
 
     @property
     def z(self) -> float:
-        """The paper's Z."""
         return float(self.alpha_s * log2(self.n) ** 1.5 / self.epsilon)
 
 
@@ -116,46 +115,54 @@ def _curve(s: Setting, share: float = 2) -> float:
     return sum_of_laplace(s.levels, s.levels / s.epsilon, s.beta / share)
 
 
+Corrected = tuple[str, Callable[[Setting], float], str]
+"""A corrected bound as text and as a function, and the correction."""
+
+
+def _cells(
+    index: str,
+    quantity: str,
+    printed_text: str,
+    printed: Callable[[Setting], float],
+    *,
+    one: Corrected | None = None,
+    every: Corrected | None = None,
+) -> list[Bound]:
+    """The cells of one printed bound: corrected for one lookup, for all lookups, or for both."""
+    scopes: list[tuple[Scope, Corrected | None]] = [("one", one), ("all", every)]
+    return [
+        Bound(index, quantity, scope, printed_text, printed, *corrected) for scope, corrected in scopes if corrected
+    ]
+
+
+def _nothing(_: Setting) -> float:
+    return 0.0
+
+
+def _anything(_: Setting) -> float:
+    return inf
+
+
 BOUNDS = [
-    Bound(
+    *_cells(
         "DP B+ tree",
         "query error",
-        "one",
         "2 log N ln(2/β)/ε - B",
         lambda s: max(0.0, _printed_leaf(s) - s.overflow),
-        "⌈L/ε · ln(1/2β)⌉ - B, L = ⌈log₂ N⌉ + 1",
-        lambda s: max(0.0, _leaf(s) - s.overflow),
-        "7: one-sided tail exp(-a/b)/2; 1: levels. The appendix has no factor 2",
+        one=(
+            "⌈L/ε · ln(1/2β)⌉ - B, L = ⌈log₂ N⌉ + 1",
+            lambda s: max(0.0, _leaf(s) - s.overflow),
+            "7: one-sided tail exp(-a/b)/2; 1: levels. The appendix has no factor 2",
+        ),
+        every=("⌈L/ε · ln(N/2β)⌉ - B", lambda s: max(0.0, _leaf(s, s.n) - s.overflow), "6: all leaves at once"),
     ),
-    Bound(
-        "DP B+ tree",
-        "query error",
-        "all",
-        "2 log N ln(2/β)/ε - B",
-        lambda s: max(0.0, _printed_leaf(s) - s.overflow),
-        "⌈L/ε · ln(N/2β)⌉ - B",
-        lambda s: max(0.0, _leaf(s, s.n) - s.overflow),
-        "6: all leaves at once",
-    ),
-    Bound(
+    *_cells(
         "DP B+ tree",
         "query overhead",
-        "one",
         "2 log N ln(2/β)/ε + B",
         lambda s: _printed_leaf(s) + s.overflow,
-        "⌈L/ε · ln(1/2β)⌉ + B",
-        lambda s: _leaf(s) + s.overflow,
-        "7, 1",
-    ),
-    Bound(
-        "DP B+ tree",
-        "query overhead",
-        "all",
-        "2 log N ln(2/β)/ε + B",
-        lambda s: _printed_leaf(s) + s.overflow,
-        "⌈L/ε · ln(N/2β)⌉ + B",
-        lambda s: _leaf(s, s.n) + s.overflow,
-        "6",
+        one=("⌈L/ε · ln(1/2β)⌉ + B", lambda s: _leaf(s) + s.overflow, "7, 1"),
+        every=("⌈L/ε · ln(N/2β)⌉ + B", lambda s: _leaf(s, s.n) + s.overflow, "6"),
     ),
     Bound(
         "DP B+ tree",
@@ -177,171 +184,94 @@ BOUNDS = [
         lambda s: ceil(s.n / s.epsilon * log(1 / s.beta)),
         "9",
     ),
-    Bound(
-        "Crypt-epsilon",
-        "query error",
-        "one",
-        "2N ln(2/β)/ε",
-        lambda s: 2 * s.n * log(2 / s.beta) / s.epsilon,
-        "2⌈N/ε · ln(1/β)⌉",
-        lambda s: _ends(s, s.n / s.epsilon),
-        "7",
+    *(
+        bound
+        for quantity in ("query error", "query overhead")
+        for bound in _cells(
+            "Crypt-epsilon",
+            quantity,
+            "2N ln(2/β)/ε",
+            lambda s: 2 * s.n * log(2 / s.beta) / s.epsilon,
+            one=("2⌈N/ε · ln(1/β)⌉", lambda s: _ends(s, s.n / s.epsilon), "7"),
+            every=("2⌈N/ε · ln(N/β)⌉", lambda s: _ends(s, s.n / s.epsilon, s.n), "6"),
+        )
     ),
-    Bound(
-        "Crypt-epsilon",
-        "query error",
-        "all",
-        "2N ln(2/β)/ε",
-        lambda s: 2 * s.n * log(2 / s.beta) / s.epsilon,
-        "2⌈N/ε · ln(N/β)⌉",
-        lambda s: _ends(s, s.n / s.epsilon, s.n),
-        "6",
-    ),
-    Bound(
-        "Crypt-epsilon",
-        "query overhead",
-        "one",
-        "2N ln(2/β)/ε",
-        lambda s: 2 * s.n * log(2 / s.beta) / s.epsilon,
-        "2⌈N/ε · ln(1/β)⌉",
-        lambda s: _ends(s, s.n / s.epsilon),
-        "7",
-    ),
-    Bound(
-        "Crypt-epsilon",
-        "query overhead",
-        "all",
-        "2N ln(2/β)/ε",
-        lambda s: 2 * s.n * log(2 / s.beta) / s.epsilon,
-        "2⌈N/ε · ln(N/β)⌉",
-        lambda s: _ends(s, s.n / s.epsilon, s.n),
-        "6",
-    ),
-    Bound("SPECIAL", "query error", "all", "0", lambda _: 0.0, "0", lambda _: 0.0, "none: it holds in every build"),
-    Bound(
+    Bound("SPECIAL", "query error", "all", "0", _nothing, "0", _nothing, "none: it holds in every build"),
+    *_cells(
         "SPECIAL",
         "query overhead",
-        "one",
         "4N ln(1/β)/ε + μ",
         lambda s: 4 * s.n * log(1 / s.beta) / s.epsilon + s.mu,
-        "2⌈2N/ε · ln(1/β)⌉ + 2μ",
-        lambda s: _ends(s, 2 * s.n / s.epsilon) + 2 * s.mu,
-        "new: both ends are shifted by μ",
-    ),
-    Bound(
-        "SPECIAL",
-        "query overhead",
-        "all",
-        "4N ln(1/β)/ε + μ",
-        lambda s: 4 * s.n * log(1 / s.beta) / s.epsilon + s.mu,
-        "2⌈2N/ε · ln(N/β)⌉ + 2μ",
-        lambda s: _ends(s, 2 * s.n / s.epsilon, s.n) + 2 * s.mu,
-        "6, new: both ends are shifted by μ",
+        one=(
+            "2⌈2N/ε · ln(1/β)⌉ + 2μ",
+            lambda s: _ends(s, 2 * s.n / s.epsilon) + 2 * s.mu,
+            "new: both ends are shifted by μ",
+        ),
+        every=(
+            "2⌈2N/ε · ln(N/β)⌉ + 2μ",
+            lambda s: _ends(s, 2 * s.n / s.epsilon, s.n) + 2 * s.mu,
+            "6, new: both ends are shifted by μ",
+        ),
     ),
     *(
-        Bound(
-            name,
-            "lost rows",
-            "all",
-            "0 (appendix)",
-            lambda _: 0.0,
-            "0",
-            lambda _: 0.0,
-            "13: holds since the model is public",
-        )
+        Bound(name, "lost rows", "all", "0 (appendix)", _nothing, "0", _nothing, "13: holds since the model is public")
         for name in ("DP-RMI", "FMI")
     ),
-    Bound(
+    *_cells(
         "DP-PLR, published",
         "noise of one point",
-        "one",
         "2 (log N)^1.5 √ln(2/β)/ε (appendix)",
         _appendix_curve,
-        "L/ε · √(8w) · max(√L, √w), L = ⌊log₂ N⌋ + 1, w = ln(2/β)",
-        _curve,
-        "1; new: lemma 2 needs β ≥ exp(-k/4) and its 4 should be an 8; table 1 has (2 log N)^1.5",
+        one=(
+            "L/ε · √(8w) · max(√L, √w), L = ⌊log₂ N⌋ + 1, w = ln(2/β)",
+            _curve,
+            "1; new: lemma 2 needs β ≥ exp(-k/4) and its 4 should be an 8; table 1 has (2 log N)^1.5",
+        ),
+        every=("the same with w = ln(2N/β)", lambda s: _curve(s, 2 * s.n), "6"),
     ),
-    Bound(
-        "DP-PLR, published",
-        "noise of one point",
-        "all",
-        "2 (log N)^1.5 √ln(2/β)/ε (appendix)",
-        _appendix_curve,
-        "the same with w = ln(2N/β)",
-        lambda s: _curve(s, 2 * s.n),
-        "6",
-    ),
-    Bound(
+    *_cells(
         "DP-PLR, published",
         "query error",
-        "one",
         "(2 log N)^1.5 √ln(2/β)/ε - Z",
         lambda s: max(0.0, _printed_curve(s) - s.z),
-        "2 (E - Z), E the noise of one point, w = ln(2/β)",
-        lambda s: max(0.0, 2 * (_curve(s) - s.z)),
-        "1; new: a lookup has two ends",
+        one=(
+            "2 (E - Z), E the noise of one point, w = ln(2/β)",
+            lambda s: max(0.0, 2 * (_curve(s) - s.z)),
+            "1; new: a lookup has two ends",
+        ),
+        every=("the same with w = ln(2N/β)", lambda s: max(0.0, 2 * (_curve(s, 2 * s.n) - s.z)), "6"),
     ),
-    Bound(
-        "DP-PLR, published",
-        "query error",
-        "all",
-        "(2 log N)^1.5 √ln(2/β)/ε - Z",
-        lambda s: max(0.0, _printed_curve(s) - s.z),
-        "the same with w = ln(2N/β)",
-        lambda s: max(0.0, 2 * (_curve(s, 2 * s.n) - s.z)),
-        "6",
-    ),
-    Bound(
+    *_cells(
         "DP-PLR, published",
         "query overhead",
-        "one",
         "(2 log N)^1.5 √ln(2/β)/ε + 2Z + 2τ",
         lambda s: _printed_curve(s) + 2 * s.z + 2 * s.tau,
-        "2E + 2Z + 4τ, w = ln(2/β)",
-        lambda s: 2 * _curve(s) + 2 * s.z + 4 * s.tau,
-        "1; new: noise at both ends, and τ both in the fit and in the widening",
+        one=(
+            "2E + 2Z + 4τ, w = ln(2/β)",
+            lambda s: 2 * _curve(s) + 2 * s.z + 4 * s.tau,
+            "1; new: noise at both ends, and τ both in the fit and in the widening",
+        ),
+        every=("the same with w = ln(2N/β)", lambda s: 2 * _curve(s, 2 * s.n) + 2 * s.z + 4 * s.tau, "6"),
     ),
-    Bound(
-        "DP-PLR, published",
-        "query overhead",
-        "all",
-        "(2 log N)^1.5 √ln(2/β)/ε + 2Z + 2τ",
-        lambda s: _printed_curve(s) + 2 * s.z + 2 * s.tau,
-        "the same with w = ln(2N/β)",
-        lambda s: 2 * _curve(s, 2 * s.n) + 2 * s.z + 4 * s.tau,
-        "6",
-    ),
-    Bound(
+    *_cells(
         "DP-PLR, published",
         "lost rows, alpha_s = √ln(1/β)",
-        "all",
         "0 (observation 2)",
-        lambda _: 0.0,
-        "none: see Z from β",
-        lambda _: inf,
-        "6: one key at a time, and O() hides the constant",
-    ),
-    Bound(
-        "DP-PLR, published",
-        "lost rows, alpha_s = √ln(1/β)",
-        "one",
-        "0 (observation 2)",
-        lambda _: 0.0,
-        "none: see Z from β",
-        lambda _: inf,
-        "O() hides the constant",
+        _nothing,
+        one=("none: see Z from β", _anything, "O() hides the constant"),
+        every=("none: see Z from β", _anything, "6: one key at a time, and O() hides the constant"),
     ),
     Bound(
         "DP-PLR, published",
         "lost rows, Z from β",
         "all",
         "-",
-        lambda _: inf,
+        _anything,
         "0",
-        lambda _: 0.0,
+        _nothing,
         "6: Z is the quantile of the noise over all keys",
     ),
-    Bound("DP-PLR, ours", "lost rows", "all", "-", lambda _: inf, "0", lambda _: 0.0, "6"),
+    Bound("DP-PLR, ours", "lost rows", "all", "-", _anything, "0", _nothing, "6"),
 ]
 
 SIZES_AND_PRIVACY = [  # index, index size in bits, measured, data overhead, privacy printed, privacy as it is

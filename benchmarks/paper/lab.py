@@ -34,12 +34,10 @@ class Table:
     notes: list[str] = field(default_factory=list)
 
     def add(self, texts: Sequence[str], **values: Any) -> None:
-        """One row."""
         self.rows.append(texts)
         self.values.append(values)
 
     def markdown(self) -> str:
-        """As GitHub reads it: the first column to the left, numbers to the right."""
         marks = [":--" if _is_text(column) else "--:" for column in zip(*self.rows, strict=True)] or [":--"]
         lines = [self.columns, marks, *self.rows]
         table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
@@ -108,7 +106,6 @@ class Lab:
             yield name
 
     def write(self, table: Table) -> None:
-        """A table as Markdown and as JSON."""
         _write(self.out / f"{table.name}.md", table.markdown())
         text = {"caption": table.caption, "notes": table.notes, "rows": table.values}
         _write(self.out / f"{table.name}.json", json.dumps(text, indent=1))

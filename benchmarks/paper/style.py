@@ -20,7 +20,6 @@ class IndexStyle:
     hollow: bool = False
 
     def points(self, size: float = 6) -> dict[str, Any]:
-        """For markers without a line."""
         return {
             "color": self.color,
             "marker": self.marker,
@@ -31,7 +30,6 @@ class IndexStyle:
         }
 
     def lines(self, size: float = 5) -> dict[str, Any]:
-        """For markers on a line."""
         return {**self.points(size), "linestyle": self.line, "linewidth": 1.6}
 
 

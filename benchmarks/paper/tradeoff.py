@@ -6,6 +6,7 @@ which is not private (docs/paper-notes.md, slip 12); `row` is noise for what one
 ours. A line y = x, which knows nothing of the data but their number, is what training starts from.
 """
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -105,13 +106,12 @@ def _errors(lab: Lab, name: str, epsilon: str) -> dict[str, float]:
 
     def make() -> dict[str, float]:
         data = lab.dataset(name)
-        curve = np.cumsum(data.counts)
-        line = np.rint(np.arange(1, len(curve) + 1) / len(curve) * data.rows)
+        line = _error(data, lambda ranks: np.rint((ranks + 1) / len(ranks) * data.rows))
         errors = {
             method: float(np.mean([_largest(data, method, Fraction(epsilon), STEPS[lab.size]) for _ in range(builds)]))
             for method in METHODS
         }
-        return {"rows": data.rows, "N": data.domain.size, "line": float(np.abs(line - curve).max()), **errors}
+        return {"rows": data.rows, "N": data.domain.size, "line": line, **errors}
 
     terms = {"builds": builds, "delta": str(DELTA), "methods": list(METHODS)}
     result: dict[str, float] = lab.cell("tradeoff", name, f"epsilon {epsilon}", terms=terms, make=make)
@@ -119,14 +119,20 @@ def _errors(lab: Lab, name: str, epsilon: str) -> dict[str, float]:
 
 
 def _largest(data: Dataset, method: str, epsilon: Fraction, steps: int) -> float:
-    curve = np.cumsum(data.counts)
-    ranks = np.arange(len(curve))
     if method in LABELS:
-        contender = Contender(method, lambda: _fmi(method, steps), needs_delta=True, trained=True)
-        fitted: Any = build(contender, _case(data, epsilon))
-        return float(np.abs(fitted.model.at(ranks) - curve).max())
-    fitted = build(Contender(method, lambda: DPPLRIndex(**METHODS[method])), _case(data, epsilon))
-    return float(np.abs(fitted.model.segments.at_many(ranks) - curve).max())
+        return _largest_of_fmi(data, _fmi(method, steps), epsilon)
+    fitted: Any = build(Contender(method, lambda: DPPLRIndex(**METHODS[method])), _case(data, epsilon))
+    return _error(data, fitted.model.segments.at_many)
+
+
+def _largest_of_fmi(data: Dataset, index: FMIIndex, epsilon: Fraction) -> float:
+    fitted: Any = build(Contender("FMI", lambda: index, needs_delta=True, trained=True), _case(data, epsilon))
+    return _error(data, fitted.model.at)
+
+
+def _error(data: Dataset, predict: Callable[[Any], Any]) -> float:
+    curve = np.cumsum(data.counts)
+    return float(np.abs(predict(np.arange(len(curve))) - curve).max())
 
 
 def _fmi(method: str, steps: int, *, unsafe_trace: bool = False) -> FMIIndex:
@@ -183,16 +189,12 @@ def _rates(lab: Lab) -> None:
     name = CLOSE_UP[lab.size]
 
     def make() -> list[tuple[str, float | None, float]]:
-        data = lab.dataset(name)
-        curve, ranks = np.cumsum(data.counts), np.arange(data.domain.size)
-        found: list[tuple[str, float | None, float]] = []
-        for epsilon in RATE_EPSILONS[lab.size]:
-            for rate in RATES[lab.size]:
-                index = FMIIndex(steps=STEPS[lab.size], learning_rate=rate)
-                kind = Contender("FMI", lambda index=index: index, needs_delta=True, trained=True)  # type: ignore[misc]
-                fitted: Any = build(kind, _case(data, Fraction(epsilon)))
-                found.append((epsilon, rate, float(np.abs(fitted.model.at(ranks) - curve).max())))
-        return found
+        data, steps = lab.dataset(name), STEPS[lab.size]
+        return [
+            (epsilon, rate, _largest_of_fmi(data, FMIIndex(steps=steps, learning_rate=rate), Fraction(epsilon)))
+            for epsilon in RATE_EPSILONS[lab.size]
+            for rate in RATES[lab.size]
+        ]
 
     terms = {"epsilons": RATE_EPSILONS[lab.size], "rates": RATES[lab.size]}
     table = Table(

@@ -5,7 +5,7 @@ Clients are processes of their own, each with a connection and a prepared statem
 
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -17,8 +17,8 @@ import psutil
 import scumble
 from benchmarks.database.aggregates import QUERY
 from benchmarks.database.clock import shown, side_by_side
-from benchmarks.database.tables import INDEX, SPARE_ROWS, bounds, loaded, reader
-from benchmarks.figure import Figure, Line, Size, say
+from benchmarks.database.tables import INDEX, SPARE_ROWS, asking, bounds, loaded, reader
+from benchmarks.figure import Figure, Size, say
 from benchmarks.service.running import Running, running
 
 __all__ = ["measure"]
@@ -46,7 +46,6 @@ class Served(NamedTuple):
     ranges: Ranges
 
     def open(self) -> scumble.Database:
-        """One more connection."""
         return scumble.open(self.url, key=self.key, **SIMULATED)
 
 
@@ -74,23 +73,16 @@ def _served(rows: int) -> Iterator[Served]:
 
 
 def _latency(figure: Figure, served: Served, terms: dict[str, Any]) -> None:
-    here = loaded(terms["rows"]).database.prepare(QUERY.format("?", "?"))
     with served.open() as database:
-        there = database.prepare(QUERY.format("?", "?"))
-        asks: dict[str, Callable[..., object]] = {
-            "embedded": lambda *given: here.execute(given).fetchall(),
-            "loopback": lambda *given: there.execute(given).fetchall(),
-        }
+        asks = {"embedded": asking(loaded(terms["rows"]).database, QUERY), "loopback": asking(database, QUERY)}
         times = side_by_side(asks, served.ranges, terms["rounds"], terms["calls"])
     most = MOST_TIMES * times["embedded"] + MORE_SECONDS
     figure.values["latency"] = times
-    figure.lines.append(
-        Line(
-            "a point aggregate over loopback / embedded",
-            f"{shown(times['loopback'])} / {shown(times['embedded'])}",
-            f"≤ {MOST_TIMES:.0f} times + 1 ms = {shown(most)}",
-            times["loopback"] <= most,
-        )
+    figure.add(
+        "a point aggregate over loopback / embedded",
+        f"{shown(times['loopback'])} / {shown(times['embedded'])}",
+        f"≤ {MOST_TIMES:.0f} times + 1 ms = {shown(most)}",
+        times["loopback"] <= most,
     )
 
 
@@ -100,21 +92,19 @@ def _throughput(figure: Figure, served: Served, clients: int, each: int) -> None
     typical, slow = median(ordered), ordered[int(0.99 * len(ordered))]
     rate = len(ordered) / seconds
     figure.values["throughput"] = {"per_second": rate, "median": typical, "p99": slow, "processor": busy}
-    figure.lines += [
-        Line(
-            f"point aggregates with {clients} clients and 2 enclaves",
-            f"{rate:,.0f} a second",
-            f"≥ {LEAST_PER_SECOND:.0f}",
-            rate >= LEAST_PER_SECOND,
-        ),
-        Line(
-            f"their 99th percentile / median, with {clients} clients",
-            f"{shown(slow)} / {shown(typical)} = {slow / typical:.1f}",
-            f"≤ {MOST_OF_MEDIAN:.0f}",
-            slow <= MOST_OF_MEDIAN * typical,
-        ),
-        Line("where the processor's time goes", ", ".join(f"{who} {share:.0%}" for who, share in busy.items())),
-    ]
+    figure.add(
+        f"point aggregates with {clients} clients and 2 enclaves",
+        f"{rate:,.0f} a second",
+        f"≥ {LEAST_PER_SECOND:.0f}",
+        rate >= LEAST_PER_SECOND,
+    )
+    figure.add(
+        f"their 99th percentile / median, with {clients} clients",
+        f"{shown(slow)} / {shown(typical)} = {slow / typical:.1f}",
+        f"≤ {MOST_OF_MEDIAN:.0f}",
+        slow <= MOST_OF_MEDIAN * typical,
+    )
+    figure.add("where the processor's time goes", ", ".join(f"{who} {share:.0%}" for who, share in busy.items()))
 
 
 def _at_once(served: Served, clients: int, each: int) -> tuple[list[float], float, dict[str, float]]:
@@ -149,14 +139,14 @@ def _context() -> Any:
 
 def _client(number: int, served: Served, each: int, ready: Any, go: Any, results: Any) -> None:
     with served.open() as database:
-        statement = database.prepare(QUERY.format("?", "?"))
-        statement.execute(served.ranges[0]).fetchall()
+        ask = asking(database, QUERY)
+        ask(*served.ranges[0])
         ready.release()
         go.wait()
         times, spent = [], time.process_time()
         for call in range(each):
             start = time.perf_counter()
-            statement.execute(served.ranges[(31 * number + call) % len(served.ranges)]).fetchall()
+            ask(*served.ranges[(31 * number + call) % len(served.ranges)])
             times.append(time.perf_counter() - start)
         results.put((times, time.process_time() - spent))
 
@@ -182,25 +172,23 @@ def _crowd(figure: Figure, served: Served, resting: int, active: int, seconds: f
             database.close()
     growth = late / early - 1
     figure.values["crowd"] = {"answers": sum(done for done, _ in answers), "errors": errors, "bytes": [early, late]}
-    figure.lines += [
-        Line(f"{resting} idle and {active} active clients for {seconds:.0f} s: errors", f"{errors}", "0", errors == 0),
-        Line(
-            "their service's memory, after a quarter of the time and after three",
-            f"{early >> 20} MiB, {late >> 20} MiB: {growth:+.1%}",
-            f"≤ {MOST_GROWTH:+.0%}",
-            growth <= MOST_GROWTH,
-        ),
-    ]
+    figure.add(f"{resting} idle and {active} active clients for {seconds:.0f} s: errors", f"{errors}", "0", errors == 0)
+    figure.add(
+        "their service's memory, after a quarter of the time and after three",
+        f"{early >> 20} MiB, {late >> 20} MiB: {growth:+.1%}",
+        f"≤ {MOST_GROWTH:+.0%}",
+        growth <= MOST_GROWTH,
+    )
 
 
 def _active(number: int, served: Served, seconds: float, results: Any) -> None:
     done = failed = 0
     end = time.monotonic() + seconds
     with served.open() as database:
-        statement = database.prepare(QUERY.format("?", "?"))
+        ask = asking(database, QUERY)
         while time.monotonic() < end:
             try:
-                statement.execute(served.ranges[(31 * number + done) % len(served.ranges)]).fetchall()
+                ask(*served.ranges[(31 * number + done) % len(served.ranges)])
                 done += 1
             except scumble.ScumbleError:
                 failed += 1

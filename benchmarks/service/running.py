@@ -19,7 +19,6 @@ class Running(NamedTuple):
     log: Path
 
     def url(self, name: str) -> str:
-        """The address of a database."""
         return f"scumble://127.0.0.1:{self.port}/{name}"
 
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 from cli_setup import clinic, here, made_clinic, scumble
 
-from scumble.cli.answers import as_csv, as_json, as_table
-from scumble.cli.query import read_parameters
+from scumble.cli.query import as_csv, as_json, as_table, read_parameters
 from scumble.errors import InvalidParameter
 from scumble.owner.answers import Result
 

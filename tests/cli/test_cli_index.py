@@ -172,6 +172,13 @@ def test_bad_parquet(here: Path) -> None:
     assert "is not a whole Parquet file" in scumble("index", "fit", "k.parquet", "--column", "k", *fit).err
 
 
+@pytest.fixture
+def ten(here: Path) -> list[Any]:
+    """The command that fits an index of ten keys, but for its output."""
+    np.save(here / "k.npy", np.arange(10))
+    return ["index", "fit", "k.npy", "--domain", "int:0:9", "--epsilon", 1, "-o", "k.scumble"]
+
+
 # --- index files -----------------------------------------------------------------------------------
 
 
@@ -212,16 +219,19 @@ def test_an_index_follows_the_umask_like_any_public_file(index_file: Path) -> No
     assert index_file.stat().st_mode & 0o777 == 0o666 & ~umask
 
 
-def test_an_index_that_cannot_be_written_in_the_end_is_kept(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_cannot_be_written_in_the_end_is_kept(
+    here: Path, ten: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(self: object, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("scumble.durable.Draft.write", full)
     monkeypatch.setattr("tempfile.tempdir", str(here))
-    np.save(here / "k.npy", np.arange(10))
-    result = scumble("index", "fit", "k.npy", "--domain", "int:0:9", "--epsilon", 1, "-o", "sub.idx")
+    result = scumble(*ten)
     assert result.code == 1
-    assert "error: the index was built and its epsilon is spent, but sub.idx cannot be written: No space" in result.err
+    assert (
+        "error: the index was built and its epsilon is spent, but k.scumble cannot be written: No space" in result.err
+    )
     (kept,) = re.findall(r"hint: it was kept as (\S+):", result.err)
     assert scumble("index", "show", kept).code == 0
     assert not list(here.glob("*.new"))
@@ -239,13 +249,11 @@ def test_a_lossless_price_covers_its_rows_and_not_much_more(epsilon: str, rows_p
     assert row_delta(charged, delta * (1 - Fraction(1, 10**9)), rows_per_user) < needed
 
 
-def test_a_ledger_locked_by_another_process(here: Path) -> None:
-    np.save(here / "k.npy", np.arange(10))
+def test_a_ledger_locked_by_another_process(here: Path, ten: list[Any]) -> None:
     Ledger.open("b.ledger", limit=1).close()
     holder = sqlite3.connect("b.ledger", isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
-    fit = ["--domain", "int:0:9", "--epsilon", 1, "--ledger", "b.ledger", "-o", "k.scumble"]
-    process = start("index", "fit", "k.npy", *fit, folder=here)  # another process indeed, and it waits some seconds
+    process = start(*ten, "--ledger", "b.ledger", folder=here)  # another process indeed, and it waits some seconds
     _, err = process.communicate(timeout=60)
     holder.execute("ROLLBACK")
     holder.close()
@@ -257,22 +265,20 @@ def test_a_ledger_locked_by_another_process(here: Path) -> None:
     assert scumble("ledger", "show", "b.ledger", "--json").json()["entries"] == []
 
 
-def test_a_ledger_that_is_busy_after_the_build_costs_no_index(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_is_busy_after_the_build_costs_no_index(
+    here: Path, ten: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def busy(self: Ledger) -> Fraction:
         assert (here / "k.scumble").exists()
         raise LedgerBusy("the ledger is locked by another process")
 
     monkeypatch.setattr(Ledger, "remaining", busy)
-    np.save(here / "k.npy", np.arange(10))
-    fit = ["--domain", "int:0:9", "--epsilon", 1, "--ledger", "b.ledger", "--limit", 1, "-o", "k.scumble", "--json"]
-    assert scumble("index", "fit", "k.npy", *fit).json()["ledger"] == {"path": "b.ledger"}
+    assert scumble(*ten, "--ledger", "b.ledger", "--limit", 1, "--json").json()["ledger"] == {"path": "b.ledger"}
     assert scumble("index", "show", "k.scumble").code == 0
 
 
-def test_a_refusal_after_the_spend_gives_it_back(here: Path) -> None:
-    np.save(here / "k.npy", np.arange(10))
-    fit = ["--domain", "int:0:9", "--epsilon", 1, "--capacity", 3, "--ledger", "b.ledger", "--limit", 1]
-    assert scumble("index", "fit", "k.npy", *fit, "-o", "k.scumble").code == 2
+def test_a_refusal_after_the_spend_gives_it_back(ten: list[Any]) -> None:
+    assert scumble(*ten, "--capacity", 3, "--ledger", "b.ledger", "--limit", 1).code == 2
     account = scumble("ledger", "show", "b.ledger", "--json").json()
     assert (account["spent"], [entry["state"] for entry in account["entries"]]) == (0, ["cancelled"])
     assert [type(account[name]) for name in ("limit", "remaining", "delta_limit", "delta_remaining")] == [float] * 4
@@ -281,19 +287,17 @@ def test_a_refusal_after_the_spend_gives_it_back(here: Path) -> None:
 # --- ends ------------------------------------------------------------------------------------------
 
 
-def test_what_nobody_foresaw_shows_no_data(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nobody_foresaw_shows_no_data(ten: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def surprise(*_: object) -> None:
         raise ValueError("cannot convert '4711'")
 
-    np.save(here / "k.npy", np.arange(10))
     monkeypatch.setattr("scumble.cli.index.count_keys", surprise)
-    fit = ["index", "fit", "k.npy", "--domain", "int:0:9", "--epsilon", 1, "-o", "k.scumble"]
-    result = scumble(*fit)
+    result = scumble(*ten)
     assert (result.code, "4711" in result.err) == (1, False)
     assert re.match(r"error: this should not happen: ValueError in test_cli_index.py, line \d+\nhint: ", result.err)
     monkeypatch.setenv("SCUMBLE_DEBUG", "1")
     with pytest.raises(ValueError, match="4711"):
-        scumble(*fit)
+        scumble(*ten)
 
 
 def test_ctrl_c_is_quiet_and_leaves_nothing(here: Path) -> None:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -49,11 +49,11 @@ def test_a_dot_begins_a_command_only_between_statements() -> None:
 class Terminal:
     """A command on a pseudo-terminal, and what it has written there."""
 
-    def __init__(self, *words: str, folder: Path, **environment: str) -> None:
+    def __init__(self, *words: str, folder: Path) -> None:
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         known = {name: value for name, value in os.environ.items() if not name.startswith("SCUMBLE_")}
-        known |= {"TERM": "xterm", "COLUMNS": "100", "XDG_STATE_HOME": str(folder / "state"), **environment}
+        known |= {"TERM": "xterm", "COLUMNS": "100", "XDG_STATE_HOME": str(folder / "state")}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "scumble.cli", *words],
             cwd=folder,
@@ -77,6 +77,12 @@ class Terminal:
 
     def type(self, keys: str) -> None:
         os.write(self._master, keys.encode())
+
+    def answer(self, *questions: tuple[str, str]) -> None:
+        """Wait for each question, then type its answer."""
+        for question, keys in questions:
+            self.wait_for(question)
+            self.type(keys)
 
     def interrupt(self) -> None:
         """Ctrl-C, once the prompt no longer takes it for a key of its own."""
@@ -113,37 +119,32 @@ def _plain(text: str) -> str:
 
 
 @pytest.fixture
-def terminals(here: Path) -> Iterator[list[Terminal]]:
-    started: list[Terminal] = []
-    yield started
-    for terminal in started:
-        with contextlib.suppress(ProcessLookupError):
-            terminal.process.kill()
-        terminal.process.wait()
+def terminal(here: Path) -> Iterator[Callable[..., Terminal]]:
+    """Start a command on a terminal in the test's folder; what still runs at the end is killed."""
+    with contextlib.ExitStack() as ending:
+
+        def start(*words: str) -> Terminal:
+            started = Terminal(*words, folder=here)
+            ending.callback(started.process.wait)
+            ending.callback(started.process.kill)
+            return started
+
+        yield start
 
 
-def test_the_shell_on_a_terminal(clinic: Path, terminals: list[Terminal]) -> None:
-    shell = Terminal("shell", "clinic", folder=clinic)
-    terminals.append(shell)
+def test_the_shell_on_a_terminal(clinic: Path, terminal: Callable[..., Terminal]) -> None:
+    shell = terminal("shell", "clinic")
     shell.wait_for(r"clinic: 1 table\.")
-    shell.wait_for("scumble>")
-    shell.type("SELECT nonsense FROM t;\r")
+    shell.answer(("scumble>", "SELECT nonsense FROM t;\r"))
     shell.wait_for("error: there is no column 'nonsense'")
-    shell.wait_for("scumble>")
-    shell.type("SELECT forgotten\x03")  # Ctrl-C
-    shell.wait_for("scumble>")
-    shell.type("SELECT count(*) AS rows_in_all\r")  # no `;` yet: the line goes on
-    shell.wait_for(r"\.\.\.>")
-    shell.type("FROM t WHERE k < 1000;\r")
+    shell.answer(("scumble>", "SELECT forgotten\x03"))  # Ctrl-C
+    # Without a `;` the line goes on.
+    shell.answer(("scumble>", "SELECT count(*) AS rows_in_all\r"), (r"\.\.\.>", "FROM t WHERE k < 1000;\r"))
     shell.wait_for(r"-----------\s+300\s")
     shell.wait_for(r"read \d of 7 pages of t in [\d.]+ ms")
-    shell.wait_for("scumble>")
-    shell.type(".sch\t")
-    shell.wait_for(r"\.schema")
-    shell.type(" t\r")
+    shell.answer(("scumble>", ".sch\t"), (r"\.schema", " t\r"))
     shell.wait_for("t: capacity 448 rows")
-    shell.wait_for("scumble>")
-    shell.type("\x04")  # Ctrl-D
+    shell.answer(("scumble>", "\x04"))  # Ctrl-D
     assert shell.end() == 0
     history = clinic / "state" / "scumble" / "history"
     assert stat.S_IMODE(history.stat().st_mode) == 0o600
@@ -151,79 +152,60 @@ def test_the_shell_on_a_terminal(clinic: Path, terminals: list[Terminal]) -> Non
     assert "forgotten" not in history.read_text()
 
 
-def test_ctrl_c_ends_a_query_and_not_the_shell(clinic: Path, terminals: list[Terminal]) -> None:
-    shell = Terminal("shell", "clinic", folder=clinic)
-    terminals.append(shell)
-    shell.wait_for("scumble>")
-    shell.type("SELECT sum(a.k * b.k) FROM t a, t b, t c, t d, t e;\r")
+def test_ctrl_c_ends_a_query_and_not_the_shell(clinic: Path, terminal: Callable[..., Terminal]) -> None:
+    shell = terminal("shell", "clinic")
+    shell.answer(("scumble>", "SELECT sum(a.k * b.k) FROM t a, t b, t c, t d, t e;\r"))
     shell.wait_for("t e;")
     shell.interrupt()
-    shell.wait_for("interrupted")
-    shell.wait_for("scumble>")
-    shell.type("SELECT count(*) AS n FROM t WHERE k >= 0;\r")
+    shell.answer(("interrupted", ""), ("scumble>", "SELECT count(*) AS n FROM t WHERE k >= 0;\r"))
     shell.wait_for(r"\s300\s")
-    shell.wait_for("scumble>")
-    shell.type("\x04")
+    shell.answer(("scumble>", "\x04"))
     assert shell.end() == 0
 
 
-def test_no_history_keeps_none(clinic: Path, terminals: list[Terminal]) -> None:
-    shell = Terminal("shell", "clinic", "--no-history", folder=clinic)
-    terminals.append(shell)
-    shell.wait_for("scumble>")
-    shell.type("SELECT 6 * 7 AS answer;\r")
+def test_no_history_keeps_none(clinic: Path, terminal: Callable[..., Terminal]) -> None:
+    shell = terminal("shell", "clinic", "--no-history")
+    shell.answer(("scumble>", "SELECT 6 * 7 AS answer;\r"))
     shell.wait_for(r"\s42\s")
-    shell.wait_for("scumble>")
-    shell.type(".quit\r")
+    shell.answer(("scumble>", ".quit\r"))
     assert shell.end() == 0
     assert not (clinic / "state").exists()
 
 
-def test_passphrases_are_asked_for_without_an_echo(here: Path, terminals: list[Terminal]) -> None:
-    made = Terminal("init", "clinic", folder=here)
-    terminals.append(made)
-    made.wait_for("New passphrase")
-    made.type("sesame\n")
-    made.wait_for("The same again")
-    made.type("sesame\n")
+def test_passphrases_are_asked_for_without_an_echo(here: Path, terminal: Callable[..., Terminal]) -> None:
+    made = terminal("init", "clinic")
+    made.answer(("New passphrase", "sesame\n"), ("The same again", "sesame\n"))
     made.wait_for("protected by its passphrase")
     assert made.end() == 0
     assert "sesame" not in made.text
     for typed, code in (("sesame", 0), ("simsim", 2)):
-        shown = Terminal("tables", "clinic", folder=here)
-        terminals.append(shown)
-        shown.wait_for("Passphrase of the key file: ")
-        shown.type(f"{typed}\n")
+        shown = terminal("tables", "clinic")
+        shown.answer(("Passphrase of the key file: ", f"{typed}\n"))
         shown.wait_for("no tables yet" if code == 0 else "the passphrase is wrong")
         assert shown.end() == code
         assert typed not in shown.text
 
 
-def test_passphrases_that_differ_make_nothing(here: Path, terminals: list[Terminal]) -> None:
-    made = Terminal("init", "clinic", folder=here)
-    terminals.append(made)
-    made.wait_for("New passphrase")
-    made.type("sesame\n")
-    made.wait_for("The same again")
-    made.type("simsim\n")
+def test_passphrases_that_differ_make_nothing(here: Path, terminal: Callable[..., Terminal]) -> None:
+    made = terminal("init", "clinic")
+    made.answer(("New passphrase", "sesame\n"), ("The same again", "simsim\n"))
     made.wait_for("error: the two passphrases differ")
     assert made.end() == 2
     assert not list(here.glob("clinic*"))
 
 
-def test_drop_asks_first(clinic: Path, terminals: list[Terminal]) -> None:
+def test_drop_asks_first(clinic: Path, terminal: Callable[..., Terminal]) -> None:
     for typed, code in (("n", 130), ("y", 0)):
-        asked = Terminal("drop", "clinic", "t", folder=clinic)
-        terminals.append(asked)
-        asked.wait_for("Drop t, all of it")
-        asked.type(f"{typed}\n")
+        asked = terminal("drop", "clinic", "t")
+        asked.answer(("Drop t, all of it", f"{typed}\n"))
         assert asked.end() == code
     assert scumble("tables", "clinic", "--json").json()["tables"] == []
 
 
-def test_a_load_on_a_terminal_shows_progress_and_leaves_none_behind(clinic: Path, terminals: list[Terminal]) -> None:
-    loaded = Terminal("load", "clinic", "more", "t.csv", "--capacity", "400", folder=clinic)
-    terminals.append(loaded)
+def test_a_load_on_a_terminal_shows_progress_and_leaves_none_behind(
+    clinic: Path, terminal: Callable[..., Terminal]
+) -> None:
+    loaded = terminal("load", "clinic", "more", "t.csv", "--capacity", "400")
     loaded.wait_for("rows 0:00:0")  # of the bar
     loaded.wait_for("more: 300 rows loaded")
     assert loaded.end() == 0

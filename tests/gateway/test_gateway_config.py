@@ -27,6 +27,10 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
+def shop(sources: dict[str, DatabaseConfig]) -> str:
+    return TOKENS + f'[databases.shop]\ntarget = "{sources["shop"].target}"\n'
+
+
 def test_a_small_configuration_has_safe_defaults(tmp_path: Path) -> None:
     config = read_config(written(tmp_path, GOOD))
     assert (config.host, config.port, config.default, config.tls) == ("127.0.0.1", 31337, "clinic", None)
@@ -136,7 +140,7 @@ def test_wrong_arguments_are_refused(arguments: list[str], capsys: pytest.Captur
 def test_check_lists_the_tables_and_refuses_what_does_not_open(
     tmp_path: Path, sources: dict[str, DatabaseConfig], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = TOKENS + f'[databases.shop]\ntarget = "{sources["shop"].target}"\n'
+    text = shop(sources)
     assert main(["gateway", str(written(tmp_path, text)), "--check", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"databases": {"shop": ["words", "wordy"]}}
     assert main(["gateway", str(written(tmp_path, text)), "--check"]) == 0
@@ -149,7 +153,7 @@ def test_check_lists_the_tables_and_refuses_what_does_not_open(
 def test_a_signal_stops_it_gracefully(
     tmp_path: Path, sources: dict[str, DatabaseConfig], number: signal.Signals
 ) -> None:
-    text = 'listen = "127.0.0.1:0"\n' + TOKENS + f'[databases.shop]\ntarget = "{sources["shop"].target}"\n'
+    text = 'listen = "127.0.0.1:0"\n' + shop(sources)
     command = [sys.executable, "-m", "scumble.cli", "gateway", str(written(tmp_path, text)), "--json"]
     paths = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=paths) as process:
@@ -170,7 +174,5 @@ def test_a_signal_stops_it_gracefully(
 
 
 def test_a_port_that_is_taken_is_told(tmp_path: Path, sources: dict[str, DatabaseConfig], gateway: Gateway) -> None:
-    text = (
-        f'listen = "127.0.0.1:{gateway.port}"\n' + TOKENS + f'[databases.shop]\ntarget = "{sources["shop"].target}"\n'
-    )
+    text = f'listen = "127.0.0.1:{gateway.port}"\n' + shop(sources)
     assert main(["gateway", str(written(tmp_path, text))]) == 2

@@ -12,14 +12,13 @@ import typer
 
 from scumble import __version__
 from scumble.cli import index, ledger
-from scumble.cli.access import grant, grants, identity, revoke
+from scumble.cli.access import grant, grants, revoke
 from scumble.cli.backup import backup, check, restore
 from scumble.cli.database import at_service
-from scumble.cli.init import init
+from scumble.cli.keys import identity, init, passphrase, rekey
 from scumble.cli.lab import attack, audit
 from scumble.cli.load import load
 from scumble.cli.query import explain, query
-from scumble.cli.rekey import passphrase, rekey
 from scumble.cli.service import attest, gateway, serve, tenant
 from scumble.cli.shell import shell
 from scumble.cli.tables import drop, tables

@@ -3,7 +3,6 @@
 A backup and a restore handle sealed pages only, so the provider can run them without any key. Checking needs the key.
 """
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,11 +10,11 @@ from typing import Annotated
 import typer
 
 from scumble.cli.database import Json, Key, Target, check_there, opened
-from scumble.cli.terminal import bar, count
+from scumble.cli.terminal import bar, count, print_result
 from scumble.errors import InvalidParameter, Tampered
 from scumble.store import open_store, restoring
+from scumble.store.backup import Report, backup_to, restore_from
 from scumble.store.backup import backup as write
-from scumble.store.backup import backup_to, restore_from
 from scumble.store.backup import restore as read
 
 __all__ = ["backup", "check", "restore"]
@@ -53,12 +52,9 @@ def backup(
     store = open_store(folder)
     with bar("bytes") as progress:
         report = write(sys.stdout.buffer, store, progress) if file == "-" else backup_to(Path(file), store, progress)
-    about = {"database": target, "file": file, "version": report.version, "runs": report.runs}
-    if print_json:
-        text = json.dumps({**about, "bytes": report.archive_bytes})
-    else:
-        text = f"{file}: version {report.version} of {target}: {count(report.archive_bytes, 'byte')}"
-    typer.echo(text, err=file == "-")  # stdout is then the backup
+    lines = [f"{file}: version {report.version} of {target}: {count(report.archive_bytes, 'byte')}"]
+    # stdout may be the backup
+    print_result(_as_json(target, file, report), lines, as_json=print_json, err=file == "-")
 
 
 def restore(
@@ -84,12 +80,16 @@ def restore(
     made = restoring(_folder(target))
     with bar("bytes") as progress:
         report = read(sys.stdin.buffer, made, progress) if file == "-" else restore_from(Path(file), made, progress)
-    if print_json:
-        about = {"database": target, "file": file, "version": report.version, "runs": report.runs}
-        typer.echo(json.dumps({**about, "bytes": report.archive_bytes}))
-        return
-    typer.echo(f"{target}: version {report.version}, {count(report.runs, 'run')}, as it was in {file}")
-    typer.echo(f"If it is older than the version last seen, accept it: scumble check {target} --accept-restored")
+    lines = [
+        f"{target}: version {report.version}, {count(report.runs, 'run')}, as it was in {file}",
+        f"If it is older than the version last seen, accept it: scumble check {target} --accept-restored",
+    ]
+    print_result(_as_json(target, file, report), lines, as_json=print_json)
+
+
+def _as_json(target: str, file: str, report: Report) -> dict[str, object]:
+    about = {"version": report.version, "runs": report.runs, "bytes": report.archive_bytes}
+    return {"database": target, "file": file, **about}
 
 
 def _folder(target: str) -> Path:
@@ -134,8 +134,6 @@ def check(
         if not accept_restored:
             refusal.hint = "restore the folder from a backup; if you did, and it is older, add --accept-restored"
         raise
-    if print_json:
-        about = {"database": target, "version": version, "pages": pages, "tables": tables}
-        typer.echo(json.dumps({**about, "accepted": accept_restored}))
-        return
-    typer.echo(f"{target}: whole: {count(pages, 'page')} of {count(tables, 'table')}, {count(version, 'version')}")
+    about = {"database": target, "version": version, "pages": pages, "tables": tables, "accepted": accept_restored}
+    lines = [f"{target}: whole: {count(pages, 'page')} of {count(tables, 'table')}, {count(version, 'version')}"]
+    print_result(about, lines, as_json=print_json)

@@ -7,9 +7,10 @@ table. Keys in a file are SECRET: an error names the file and the row, and shows
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from numpy.typing import NDArray
 
 from scumble.errors import FileError, InvalidKeys, InvalidParameter, OutOfDomain
@@ -17,8 +18,16 @@ from scumble.owner.sources import FILES, open_column
 from scumble.owner.sources.csv_source import key_type
 from scumble.types import Domain
 
-__all__ = ["count_keys", "key_of"]
+__all__ = ["Beta", "DataFile", "KeyColumn", "count_keys", "key_of"]
 
+DataFile = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="The data: csv, tsv, parquet, arrow, feather or npy.", show_default=False),
+]
+KeyColumn = Annotated[
+    str | None, typer.Option(metavar="NAME", help="The column that holds the keys; an npy file has only one.")
+]
+Beta = Annotated[str, typer.Option(metavar="NUMBER", help="The chance that any lookup at all may lose a row.")]
 _NPY_ROWS = 1 << 20  # read at a time
 _INTEGER = re.compile(r"[+-]?\d{1,1000}", re.ASCII)
 _FLOAT = re.compile(r"[+-]?((\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?|inf|nan)", re.ASCII | re.IGNORECASE)

@@ -31,7 +31,6 @@ __all__ = [
     "asking",
     "at_service",
     "check_there",
-    "key_place",
     "new_passphrase",
     "on_terminal",
     "opened",
@@ -75,13 +74,6 @@ def check_there(folder: Path) -> None:
     """Refuse a folder that holds no database."""
     if not (folder / "database.json").exists():
         raise NotFound(f"there is no database in {folder}", hint=f"make one with `scumble init {folder}`")
-
-
-def key_place(target: str, key: Path | None) -> Path:
-    """Return the path of a database's key file."""
-    from scumble.opening import key_path_of
-
-    return key_path_of(target, key)
 
 
 def asking() -> Asked | None:

@@ -1,27 +1,30 @@
 """`scumble index`: fit the index of a column, show it, look up keys, draw it.
 
-`fit` reads SECRET keys and writes a public file; `show`, `lookup` and `plot` read that file only. `fit`
-refuses what it can before it spends the budget.
+`fit` reads SECRET keys and writes a public file; `show`, `lookup` and `plot` read that file only. `fit` refuses what it
+can before it spends the budget, and its output appears whole or not at all.
 """
 
-import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from scumble.cli.columns import count_keys, key_of
+from scumble.cli.columns import Beta, DataFile, KeyColumn, count_keys, key_of
 from scumble.cli.database import Json
 from scumble.cli.lab import compare
-from scumble.cli.output import drafted, spent_but_not_written
-from scumble.cli.terminal import BROKEN, count, say, working
+from scumble.cli.terminal import BROKEN, count, print_result, say, working
 from scumble.durable import Draft
 from scumble.errors import FileError, InvalidParameter, LedgerBusy
 from scumble.index.contract import PositionRange
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.file import encode
+from scumble.index.mechanisms import MECHANISMS
 from scumble.index.slack import SlackName
 from scumble.owner.indexes import index_cost
 from scumble.owner.ledger import Ledger, Spend
@@ -33,6 +36,10 @@ __all__ = ["app"]
 
 app = typer.Typer(rich_markup_mode="rich")
 
+if TYPE_CHECKING:
+    MechanismName = str
+else:
+    MechanismName = Literal[tuple(MECHANISMS)]
 IndexFile = Annotated[Path, typer.Argument(metavar="INDEX", help="An index file that `fit` wrote.", show_default=False)]
 
 
@@ -45,15 +52,9 @@ def _group(context: typer.Context) -> None:
 
 @app.command()
 def fit(
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="The data: csv, tsv, parquet, arrow, feather or npy.", show_default=False),
-    ],
+    file: DataFile,
     *,
-    column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The column that holds the keys; an npy file has only one."),
-    ] = None,
+    column: KeyColumn = None,
     domain: Annotated[
         str,
         typer.Option(metavar="DOMAIN", help="Which keys there can be. It is public, so don't take it from the data."),
@@ -63,9 +64,7 @@ def fit(
         typer.Option(metavar="NUMBER", help="The privacy loss to pay: 0.1 is strict, 1 usual, 10 lax; 1/3 works too."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="INDEX", help="The index file to write.")],
-    beta: Annotated[
-        str, typer.Option(metavar="NUMBER", help="The chance that any lookup at all may lose a row.")
-    ] = "1e-6",
+    beta: Beta = "1e-6",
     rows_per_user: Annotated[
         int, typer.Option(metavar="K", min=1, help="The most rows one person has: epsilon covers all of them.")
     ] = 1,
@@ -89,7 +88,7 @@ def fit(
         ),
     ] = None,
     mechanism: Annotated[
-        Literal["scumble", "paper"], typer.Option(help="Ours, or the paper's.", rich_help_panel="Method")
+        MechanismName, typer.Option(help="Ours, or the paper's.", rich_help_panel="Method")
     ] = "scumble",
     slack: Annotated[
         SlackName,
@@ -164,7 +163,7 @@ def fit(
         slack=slack,
         alpha_s=alpha_s,
     )
-    with drafted(output, force=force, beside=[file] if ledger is None else [file, ledger]) as draft:
+    with _drafted(output, force=force, beside=[file] if ledger is None else [file, ledger]) as draft:
         with working(f"reading {file.name}"):
             counts = count_keys(file, column, public)
         with account.open(cost) as payer:
@@ -174,14 +173,11 @@ def fit(
             _publish(draft, encode(index.model))
             # Asked only now that the file is in place, because another process may hold the ledger.
             left = {} if ledger is None else _remaining(payer)
-    if print_json:
-        about = None if ledger is None else {"path": str(ledger), **{name: float(left[name]) for name in left}}
-        _print_json({**_as_json(index, output), "ledger": about})
-        return
-    for line in _as_lines(index, output):
-        typer.echo(line)
+    about = None if ledger is None else {"path": str(ledger), **{name: float(left[name]) for name in left}}
+    lines = _as_lines(index, output)
     if left:
-        typer.echo(f"  ledger    {ledger}: epsilon {written(left['remaining'])} of {written(left['limit'])} remaining")
+        lines += [f"  ledger    {ledger}: epsilon {written(left['remaining'])} of {written(left['limit'])} remaining"]
+    print_result({**_as_json(index, output), "ledger": about}, lines, as_json=print_json)
 
 
 @app.command()
@@ -192,11 +188,7 @@ def show(index_file: IndexFile, print_json: Json = False) -> None:
     scumble index show salary.scumble
     """
     index = DPPLRIndex.load(index_file)
-    if print_json:
-        _print_json(_as_json(index, index_file))
-        return
-    for line in _as_lines(index, index_file):
-        typer.echo(line)
+    print_result(_as_json(index, index_file), _as_lines(index, index_file), as_json=print_json)
 
 
 @app.command()
@@ -224,12 +216,9 @@ def lookup(
     low, high = between or (at or "", at or "")
     public = index.model.domain
     found = index.lookup(key_of(public, low, "the lower bound"), key_of(public, high, "the upper bound"))
-    if print_json:
-        start, stop = found
-        _print_json({"start": start, "stop": stop, "rows": found.rows, "capacity": index.model.capacity})
-        return
-    for line in _lookup_lines(found, index.model.capacity):
-        typer.echo(line)
+    capacity = index.model.capacity
+    about = {"start": found.start, "stop": found.stop, "rows": found.rows, "capacity": capacity}
+    print_result(about, _lookup_lines(found, capacity), as_json=print_json)
 
 
 @app.command()
@@ -246,25 +235,49 @@ def plot(
     index = DPPLRIndex.load(index_file)
     with working("drawing"):
         index.plot(output)
-    if print_json:
-        _print_json({"path": str(output)})
-    else:
-        typer.echo(f"{output}: drawn")
+    print_result({"path": str(output)}, [f"{output}: drawn"], as_json=print_json)
 
 
 app.command()(compare)
 
 
-def _print_json(value: object) -> None:
-    typer.echo(json.dumps(value))
+@contextmanager
+def _drafted(target: Path, *, force: bool, beside: list[Path]) -> Iterator[Draft]:
+    """Open a draft of `target`; refuse if it exists (unless forced) or is one of the files in use.
+
+    This comes before the build, so that a missing folder or a read-only disk costs no epsilon.
+    """
+    try:
+        if any(file.exists() and target.exists() and target.samefile(file) for file in beside):
+            raise FileError(f"{target} is in use: the index would overwrite it", hint="name another output")
+        if target.exists() and not target.is_file():
+            raise FileError(f"{target} is not a file", hint="name a file")
+        if target.exists() and not force:
+            raise FileError(f"{target} exists already", hint="--force replaces it; its epsilon stays spent")
+        draft = Draft(target)  # its mode follows the umask, as any new file's: an index is public
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "its name is not one"
+        raise FileError(
+            f"cannot write {target}: {why}", hint="its folder has to exist and to be writable; nothing was spent"
+        ) from error
+    with draft:
+        yield draft
 
 
 def _publish(draft: Draft, data: bytes) -> None:
+    """Put the index in place. If the disk refuses, keep what cost epsilon elsewhere, and say where."""
     try:
         draft.write(data)
         draft.replace()
     except OSError as error:
-        raise typer.Exit(say(spent_but_not_written(draft.target, data, error), BROKEN)) from error
+        hint = "free some space before the next try"
+        with suppress(OSError):
+            handle, name = tempfile.mkstemp(suffix=".scumble")
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            hint = f"it was kept as {name}: move it from there"
+        what = f"the index was built and its epsilon is spent, but {draft.target} cannot be written: {error.strerror}"
+        raise typer.Exit(say(FileError(what, hint=hint), BROKEN)) from error
 
 
 @dataclass(frozen=True)
@@ -288,7 +301,6 @@ class Account:
             _pay(Ledger(self.limit, delta_limit=self.delta_limit or 0), cost)
 
     def open(self, cost: Spend) -> Ledger:
-        """Open the ledger, or create it."""
         if self.file is None:
             return Ledger(cost.epsilon, delta_limit=cost.delta)
         return Ledger.open(self.file, self.limit, delta_limit=self.delta_limit)

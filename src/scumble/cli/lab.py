@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scumble.cli.columns import count_keys
+from scumble.cli.columns import Beta, DataFile, KeyColumn, count_keys
 from scumble.cli.database import Json
 from scumble.cli.terminal import BROKEN, bar, working
 from scumble.errors import InvalidParameter
@@ -173,7 +173,7 @@ def attack(
     sizes = {name: value for name, value in (("rows", rows), ("queries", queries)) if value is not None}
     for name in chosen:
         with working(f"attack: {name.value}"):
-            reports.append(_attack(name)(epsilon, sizes))
+            reports.append(_attack(name)(epsilon, **sizes))
         if not print_json:
             typer.echo("\n".join([*reports[-1].lines(), ""]))
     if output is not None:
@@ -191,21 +191,18 @@ def attack(
         raise typer.Exit(BROKEN)
 
 
-def _attack(name: Name) -> Callable[[str, dict[str, int]], "Report"]:
+def _attack(name: Name) -> Callable[..., "Report"]:
     """Return the attack of that name: a function of epsilon and of the numbers of rows and queries, if given."""
     from scumble.lab.attack import averaging, reconstruction, single_record, storage, volume
 
-    match name:
-        case Name.RECONSTRUCTION:
-            return lambda epsilon, sizes: reconstruction.attack(epsilon, **sizes)
-        case Name.SINGLE_RECORD:
-            return lambda epsilon, sizes: single_record.attack(epsilon, **sizes)
-        case Name.VOLUME:
-            return lambda epsilon, sizes: volume.attack(epsilon, **sizes)
-        case Name.AVERAGING:
-            return lambda epsilon, sizes: averaging.attack(epsilon, **sizes)
-        case _:
-            return lambda epsilon, sizes: storage.attack()
+    attacks: dict[Name, Callable[..., Report]] = {
+        Name.RECONSTRUCTION: reconstruction.attack,
+        Name.SINGLE_RECORD: single_record.attack,
+        Name.VOLUME: volume.attack,
+        Name.AVERAGING: averaging.attack,
+        Name.STORAGE: lambda epsilon, **sizes: storage.attack(),
+    }
+    return attacks[name]
 
 
 def _check_picture(output: Path | None, example: str) -> None:
@@ -230,20 +227,12 @@ COMPARED = (
 
 
 def compare(
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="The data: csv, tsv, parquet, arrow, feather or npy.", show_default=False),
-    ],
+    file: DataFile,
     *,
-    column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="The column that holds the keys; an npy file has only one."),
-    ] = None,
+    column: KeyColumn = None,
     domain: Annotated[str, typer.Option(metavar="DOMAIN", help="Which keys there can be; as for `fit`.")],
     epsilon: Annotated[str, typer.Option(metavar="NUMBER", help="The privacy loss that each index may cost.")],
-    beta: Annotated[
-        str, typer.Option(metavar="NUMBER", help="The chance that any lookup at all may lose a row.")
-    ] = "1e-6",
+    beta: Beta = "1e-6",
     queries: Annotated[int, typer.Option(metavar="N", min=1, help="How many lookups of each kind to try.")] = 10_000,
     untrained: Annotated[
         bool, typer.Option("--untrained", help="Leave out the two indexes that need training: they are slow.")

@@ -3,7 +3,6 @@
 `scumble ledger DB` is short for `scumble ledger show DB`.
 """
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from scumble.cli.database import Json, Key, check_there
+from scumble.cli.terminal import print_result
 from scumble.errors import FileError
 from scumble.owner import key_file
 from scumble.owner.ledger import Ledger
@@ -66,7 +66,7 @@ def create(
     scumble ledger create budget.ledger --limit 2
     """
     if file.exists():
-        raise FileError(f"{file} exists already", hint=f"scumble ledger show {file}")
+        raise FileError(f"{file} exists already", hint=f"`scumble ledger show {file}` shows it")
     with Ledger.open(file, limit, delta_limit=delta_limit) as ledger:
         _print(ledger, as_json=as_json)
 
@@ -99,15 +99,11 @@ def show(database: Shown, key: Key = None, as_json: Json = False) -> None:
 def _hint(database: Path, file: Path) -> str:
     if database.is_dir():
         return "it belongs beside the key file: name that with --key, or restore the ledger"
-    return f"scumble ledger create {file} --limit 2"
+    return f"make one with `scumble ledger create {file} --limit 2`"
 
 
 def _print(ledger: Ledger, *, as_json: bool) -> None:
-    if not as_json:
-        typer.echo(str(ledger))
-        if ledger.unsettled():
-            typer.echo(_UNSETTLED)
-        return
+    lines = [str(ledger), *([_UNSETTLED] if ledger.unsettled() else [])]
     unsettled = {entry.id for entry in ledger.unsettled()}
     entries = [
         {
@@ -132,4 +128,4 @@ def _print(ledger: Ledger, *, as_json: bool) -> None:
         "delta_remaining": ledger.remaining_delta(),
     }
     numbers = {name: float(amount) for name, amount in amounts.items()}
-    typer.echo(json.dumps({"path": str(ledger.path), **numbers, "entries": entries}))
+    print_result({"path": str(ledger.path), **numbers, "entries": entries}, lines, as_json=as_json)

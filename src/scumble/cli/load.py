@@ -4,7 +4,6 @@ The rows are SECRET, and only the owner learns how many there are: the provider 
 can be refused is refused before anything is spent.
 """
 
-import json
 import re
 from fractions import Fraction
 from typing import Annotated, Any
@@ -12,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from scumble.cli.database import Json, Key, Target, opened
-from scumble.cli.terminal import bar, count
+from scumble.cli.terminal import bar, count, print_result
 from scumble.errors import InvalidParameter
 from scumble.index.file import decoded
 from scumble.index.summary import summarize
@@ -110,11 +109,8 @@ def load(
         with bar("rows") as progress:
             report = database.load(table, source, indexes=specs, options=options, progress=progress)
         made = database.table(table)
-        if print_json:
-            typer.echo(json.dumps(_as_json(report, made, database.ledger)))
-            return
-        for line in [*_as_lines(report, made), *_cost_lines(report, database.ledger, before)]:
-            typer.echo(line)
+        lines = [*_as_lines(report, made), *_cost_lines(report, database.ledger, before)]
+        print_result(_as_json(report, made, database.ledger), lines, as_json=print_json)
 
 
 def _as_lines(report: LoadReport, table: Table) -> list[str]:

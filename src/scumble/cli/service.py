@@ -4,13 +4,13 @@ A provider runs `serve` and `tenant`, which handle nothing secret. A client runs
 owner runs `gateway`, with the owner's keys; its log has a line for each call and never what was asked.
 """
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from scumble.cli.database import Json, service_options
+from scumble.cli.terminal import print_result
 from scumble.errors import InvalidParameter, ScumbleError
 
 if TYPE_CHECKING:
@@ -116,11 +116,8 @@ def tenant(
     from scumble.provider.hosting import add_tenant
 
     token = add_tenant(folder, name)
-    if print_json:
-        typer.echo(json.dumps({"tenant": name, "token": token}))
-        return
-    typer.echo(f"{name} may make databases with this token, which is shown only once:")
-    typer.echo(token)
+    lines = [f"{name} may make databases with this token, which is shown only once:", token]
+    print_result({"tenant": name, "token": token}, lines, as_json=print_json)
 
 
 def attest(
@@ -145,18 +142,13 @@ def attest(
 
     if not is_address(url):
         raise InvalidParameter(
-            "only an enclave at a service has evidence", hint="scumble attest scumble://host:7300/db"
+            "only an enclave at a service has evidence", hint="name one, such as scumble://host:7300/db"
         )
     verdict = verified(Address.parse(url), Connecting(**service_options(warned=False)))
-    if print_json:
-        facts = {"kind": verdict.kind, "measurement": verdict.measurement, "details": dict(verdict.details)}
-        typer.echo(json.dumps(facts))
-        return
-    typer.echo(f"kind         {verdict.kind}")
-    typer.echo(f"measurement  {verdict.measurement}")
-    for name, value in verdict.details.items():
-        typer.echo(f"{name:<12} {value}")
-    typer.echo(_PINNED)
+    facts = {"kind": verdict.kind, "measurement": verdict.measurement}
+    details = dict(verdict.details)
+    lines = [f"{name:<12} {value}" for name, value in (*facts.items(), *details.items())]
+    print_result({**facts, "details": details}, [*lines, _PINNED], as_json=print_json)
 
 
 def gateway(
@@ -184,21 +176,20 @@ def gateway(
     if (config is None) == (new_token is None) or (check and config is None):
         raise InvalidParameter("the gateway needs a configuration", hint="name CONFIG, or use --new-token alone")
     if new_token is not None:
-        typer.echo(_token(new_token, as_json=print_json))
+        _make_token(new_token, as_json=print_json)
     elif config is not None:
         _serve(config, check_only=check, as_json=print_json)
 
 
-def _token(name: str, *, as_json: bool) -> str:
+def _make_token(name: str, *, as_json: bool) -> None:
     from scumble.gateway.config import NAME, hash_of, new_token
 
     if NAME.fullmatch(name) is None:
         raise InvalidParameter("this cannot be a client's name", hint="a letter, then letters, digits, _ or -")
     token = new_token()
     line = f'{name} = "{hash_of(token)}"'
-    if as_json:
-        return json.dumps({"client": name, "token": token, "line": line})
-    return f"token for {name}, shown only once: {token}\nunder [tokens] in the configuration:\n{line}"
+    lines = [f"token for {name}, shown only once: {token}", "under [tokens] in the configuration:", line]
+    print_result({"client": name, "token": token, "line": line}, lines, as_json=as_json)
 
 
 def _serve(path: Path, *, check_only: bool, as_json: bool) -> None:
@@ -206,24 +197,20 @@ def _serve(path: Path, *, check_only: bool, as_json: bool) -> None:
 
     config = read_config(path)
     try:
-        from scumble.gateway.serving import check, serve
+        from scumble.gateway.server import check, serve
     except ImportError as error:
         raise ScumbleError(
             f"the gateway needs {error.name or 'protobuf'}", hint="pip install 'scumble[gateway]'"
         ) from error
 
     def ready(gateway: "Gateway") -> None:
-        if as_json:
-            typer.echo(json.dumps({"listening": gateway.location, "databases": sorted(config.databases)}))
-        else:
-            typer.echo(f"listening at {gateway.location} for {', '.join(sorted(config.databases))}")
+        names = sorted(config.databases)
+        lines = [f"listening at {gateway.location} for {', '.join(names)}"]
+        print_result({"listening": gateway.location, "databases": names}, lines, as_json=as_json)
 
     if not check_only:
         serve(config, ready)
         return
     tables = check(config)
-    if as_json:
-        typer.echo(json.dumps({"databases": tables}))
-    else:
-        for name, names in tables.items():
-            typer.echo(f"{name}: {', '.join(names) or 'no tables'}")
+    lines = [f"{name}: {', '.join(names) or 'no tables'}" for name, names in tables.items()]
+    print_result({"databases": tables}, lines, as_json=as_json)

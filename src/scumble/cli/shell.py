@@ -13,9 +13,8 @@ from typing import Annotated
 import typer
 
 from scumble import opening
-from scumble.cli.answers import as_json, as_table
 from scumble.cli.database import Key, Target, asking, check_there, service_options
-from scumble.cli.query import stats_line
+from scumble.cli.query import as_json, as_table, stats_line
 from scumble.cli.tables import table_lines
 from scumble.cli.terminal import INTERRUPTED, REFUSED, count, report
 from scumble.cli.transcript import exchange_lines, public_names
@@ -119,7 +118,6 @@ class _Shell:
         return well
 
     def names(self) -> Iterator[str]:
-        """The names to complete: tables and columns."""
         for table in self.database.tables:
             yield table.name
             yield from (column.name for column in table.schema)

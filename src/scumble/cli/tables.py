@@ -3,7 +3,6 @@
 What `tables` prints is all that the provider knows about them too. The number of rows is not part of it.
 """
 
-import json
 import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from scumble.cli.database import Json, Key, Target, opened
-from scumble.cli.terminal import count
+from scumble.cli.terminal import count, print_result
 from scumble.errors import InvalidParameter
 from scumble.index.file import decoded
 from scumble.index.summary import summarize
@@ -39,16 +38,9 @@ def tables(
     with opened(target, key) as database:
         chosen = database.tables if table is None else (database.table(table),)
         version = database.version
-    if print_json:
-        typer.echo(json.dumps({"version": version, "tables": list(map(_as_json, chosen))}))
-        return
-    if not chosen:
-        typer.echo(f'no tables yet: scumble load {target} TABLE FILE --index "COLUMN DOMAIN epsilon=0.5"')
-    for place, each in enumerate(chosen):
-        if place:
-            typer.echo()
-        for line in table_lines(each):
-            typer.echo(line)
+    lines = [line for each in chosen for line in ("", *table_lines(each))][1:]
+    none = [f'no tables yet: scumble load {target} TABLE FILE --index "COLUMN DOMAIN epsilon=0.5"']
+    print_result({"version": version, "tables": list(map(_as_json, chosen))}, lines or none, as_json=print_json)
 
 
 def table_lines(table: Table) -> Iterator[str]:
@@ -128,7 +120,5 @@ def drop(
             typer.confirm(f"Drop {name}, all of it?", abort=True, err=True)
         database.drop(name)
         version = database.version
-    if print_json:
-        typer.echo(json.dumps({"database": target, "table": name, "version": version}))
-        return
-    typer.echo(f"{name}: dropped. What its indexes cost stays spent.")
+    lines = [f"{name}: dropped. What its indexes cost stays spent."]
+    print_result({"database": target, "table": name, "version": version}, lines, as_json=print_json)

@@ -1,13 +1,14 @@
-"""What every command writes for people besides its result: errors with a hint, progress, and counts in words.
+"""What every command writes: its result as text or JSON, errors with a hint, and progress.
 
 Errors go to stderr as `error:` and `hint:` lines. Only texts that Scumble or the argument parser wrote are printed.
 Those of other libraries may quote keys from the data, so an unforeseen error shows only its type and place.
 """
 
+import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
@@ -16,7 +17,7 @@ import typer
 
 from scumble.errors import BudgetError, ScumbleError
 
-__all__ = ["BROKEN", "INTERRUPTED", "OVER_BUDGET", "REFUSED", "bar", "count", "report", "say", "working"]
+__all__ = ["BROKEN", "INTERRUPTED", "REFUSED", "bar", "count", "print_result", "report", "say", "working"]
 
 BROKEN, REFUSED, OVER_BUDGET, INTERRUPTED = 1, 2, 3, 130
 _PATIENCE_SECONDS = 0.5
@@ -25,6 +26,12 @@ _PATIENCE_SECONDS = 0.5
 def count(number: int, noun: str) -> str:
     """Return a number of things in words: "1 row", "1,200 rows"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def print_result(about: object, lines: Iterable[str], *, as_json: bool, err: bool = False) -> None:
+    """Print what a command found out: lines for people, or `about` as JSON on one line."""
+    for line in [json.dumps(about)] if as_json else lines:
+        typer.echo(line, err=err)
 
 
 def report(error: Exception) -> int:
@@ -40,7 +47,8 @@ def report(error: Exception) -> int:
             return say(ScumbleError("there is not enough memory", hint="a coarser domain needs less"), BROKEN)
     if hasattr(error, "format_message"):  # the argument parser's error, whose type typer does not export
         where = getattr(getattr(error, "ctx", None), "command_path", "scumble")
-        return say(ScumbleError(error.format_message().rstrip("."), hint=f"see {where} --help"), REFUSED)
+        what = error.format_message().rstrip(".").replace(": Value error, ", ": ")
+        return say(ScumbleError(what, hint=f"see {where} --help"), REFUSED)
     if os.environ.get("SCUMBLE_DEBUG"):
         raise error
     return say(_unforeseen(error), BROKEN)

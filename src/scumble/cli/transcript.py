@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from scumble.cli.database import Folder, Json, check_there
+from scumble.cli.terminal import print_result
 from scumble.errors import ScumbleError
 from scumble.store import open_store
 from scumble.store.transcript import Event, Exchange, Transcript, exchanges
@@ -64,14 +65,9 @@ def transcript(
     check_there(folder)
     found = _last_exchanges(folder, last)
     names = public_names(folder, {str(e["run"]) for x in found for e in x.inside if "run" in dict(e.facts)})
-    if print_json:
-        typer.echo(json.dumps({"exchanges": [_as_json(exchange, names) for exchange in found]}))
-        return
-    if not found:
-        typer.echo("the provider has seen nothing yet")
-    for exchange in found:
-        for line in exchange_lines(exchange, names):
-            typer.echo(line)
+    lines = [line for exchange in found for line in exchange_lines(exchange, names)]
+    about = {"exchanges": [_as_json(exchange, names) for exchange in found]}
+    print_result(about, lines or ["the provider has seen nothing yet"], as_json=print_json)
 
 
 def exchange_lines(exchange: Exchange, names: dict[str, Named]) -> Iterator[str]:

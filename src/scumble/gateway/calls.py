@@ -55,7 +55,6 @@ class Call(flight.ServerMiddleware):  # type: ignore[misc]
         return {"authorization": f"Bearer {self._token}"} if self._method == "handshake" else {}
 
     def call_completed(self, exception: BaseException | None) -> None:
-        """Log the call."""
         status = self.failure or ("ok" if exception is None else type(exception).__name__)
         self._log(_line(self._method, self.kind, self.client, status, time.perf_counter() - self._begun))
 
@@ -84,10 +83,9 @@ class NoHandshake(flight.ServerAuthHandler):  # type: ignore[misc]
     """Does nothing in Flight's own handshake: `Authentication` has checked the token already."""
 
     def authenticate(self, outgoing: Any, incoming: Any) -> None:
-        """Do nothing."""
+        pass
 
     def is_valid(self, token: bytes) -> str:
-        """Return no further identity."""
         return ""
 
 

@@ -51,7 +51,6 @@ class Databases:
 
     @property
     def names(self) -> list[str]:
-        """The names of the databases, sorted."""
         return list(self._open)
 
     def __getitem__(self, name: str) -> Database:
@@ -76,7 +75,6 @@ class Databases:
         return Routed(catalogs.pop() if catalogs else chosen, edited(sql, edits))
 
     def close(self) -> None:
-        """Close all databases."""
         self.describer.close()
         while self._open:
             _, database = self._open.popitem()

@@ -1,31 +1,36 @@
-"""The Flight SQL server: it answers a client's calls with streams of Arrow.
+"""The Flight SQL server: from its start to its stop it answers clients' calls with streams of Arrow.
 
 A query runs once, in GetFlightInfo. So its errors come where clients expect them, its schema is that of the rows, and
 using a ticket again runs nothing again. The result waits on a shelf, within limits, until DoGet takes it: a ticket
 works once. Metadata is computed in DoGet, from the command in the ticket.
 """
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyarrow import flight
 
 from scumble.errors import InvalidParameter, ScumbleError, UnsupportedQuery
-from scumble.gateway.calls import Authentication, Call, Log, NoHandshake, flight_error
+from scumble.gateway.calls import Authentication, Call, Log, NoHandshake, flight_error, to_stderr
 from scumble.gateway.config import Config
 from scumble.gateway.databases import SCHEMA, Databases
 from scumble.gateway.messages import FLIGHT, new, packed, parsed, unpacked
 from scumble.gateway.metadata import METADATA
 from scumble.gateway.statements import PreparedStatement, Shelf, answer, prepared
 
-__all__ = ["Gateway"]
+__all__ = ["Gateway", "check", "opened", "serve"]
 
 BATCH_BYTES = 2 << 20  # drivers refuse messages above 16 MiB, and some above 4
 STATEMENT_BYTES = 256 << 20  # of all prepared statements with their parameters
 CANCELLED, NOT_CANCELLABLE = 1, 3
 INVALID_NAME, INVALID_VALUE = 1, 2
 CLOSED = 1
+SWEEP_SECONDS = 5
+DRAIN_SECONDS = 30
 
 T = TypeVar("T")
 
@@ -70,7 +75,6 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
         return _answered(context, lambda call: flight.SchemaResult(self._schema(call, descriptor)))
 
     def do_get(self, context: Any, ticket: Any) -> Any:
-        """Stream a result."""
         return _answered(context, lambda call: flight.RecordBatchStream(_cut(self._table(call, ticket.ticket))))
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
@@ -82,7 +86,6 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
         return iter(_answered(context, lambda call: self._act(call, action.type, action.body.to_pybytes())))
 
     def list_actions(self, context: Any) -> list[tuple[str, str]]:
-        """List the actions."""
         return _answered(context, lambda call: [(name, "as in Flight SQL") for name in self._actions])
 
     def list_flights(self, context: Any, criteria: bytes) -> Iterator[Any]:
@@ -90,7 +93,6 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
         return iter(())
 
     def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Refuse."""
         _answered(context, _refuse_exchange)
 
     # --- queries -----------------------------------------------------------------------------------
@@ -292,3 +294,68 @@ def _serialized(schema: pa.Schema) -> bytes:
 
 def _bytes(message: Any) -> bytes:
     return bytes(message.SerializeToString())
+
+
+# --- from start to stop ----------------------------------------------------------------------------
+
+
+@contextmanager
+def opened(config: Config, log: Log = to_stderr) -> Iterator[Gateway]:
+    """Open a gateway that listens while the block runs; at the end let running calls finish."""
+    databases = Databases(config.databases, config.default)
+    try:
+        gateway = _listening(config, databases, log)
+        over = threading.Event()
+        sweeper = threading.Thread(target=_sweep, args=(gateway, over), daemon=True)
+        sweeper.start()
+        try:
+            yield gateway
+        finally:
+            gateway.authentication.closing = True
+            over.set()
+            stopping = threading.Thread(target=gateway.shutdown, daemon=True)
+            stopping.start()
+            stopping.join(DRAIN_SECONDS)
+            sweeper.join()
+            gateway.results.clear()
+            gateway.statements.clear()
+    finally:
+        databases.close()
+
+
+def check(config: Config) -> dict[str, list[str]]:
+    """Open every database without listening; return the names of their tables."""
+    databases = Databases(config.databases, config.default)
+    try:
+        return {name: [table.name for table in databases[name].tables] for name in databases.names}
+    finally:
+        databases.close()
+
+
+def serve(config: Config, ready: Callable[[Gateway], None], log: Log = to_stderr) -> None:
+    """Serve until SIGTERM or SIGINT; `ready` is called when clients can connect."""
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with opened(config, log) as gateway:
+            ready(gateway)
+            stop.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _listening(config: Config, databases: Databases, log: Log) -> Gateway:
+    try:
+        return Gateway(config, databases, log)
+    except (OSError, pa.ArrowException) as error:
+        raise InvalidParameter(
+            f"the gateway cannot listen at {config.host}:{config.port}",
+            hint="another process may use the port, or the certificate does not match its key",
+        ) from error
+
+
+def _sweep(gateway: Gateway, over: threading.Event) -> None:
+    while not over.wait(SWEEP_SECONDS):
+        gateway.results.sweep()
+        gateway.statements.sweep()

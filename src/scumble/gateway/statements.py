@@ -39,7 +39,6 @@ class PreparedStatement:
 
     @property
     def size_bytes(self) -> int:
-        """About how much memory the statement takes."""
         return OVERHEAD_BYTES + len(self.sql) + self.bound_bytes
 
     def with_parameters(self, rows: pa.Table) -> "PreparedStatement":
@@ -166,12 +165,10 @@ class Shelf(Generic[T]):
         return True
 
     def sweep(self) -> None:
-        """Remove what has expired."""
         with self._turn:
             self._sweep()
 
     def clear(self) -> None:
-        """Remove everything."""
         with self._turn:
             self._places.clear()
 
@@ -180,7 +177,6 @@ class Shelf(Generic[T]):
 
     @property
     def bytes_kept(self) -> int:
-        """The total size of everything kept."""
         return sum(place.size_bytes for place in self._places.values())
 
     def _find(self, client: str, handle: bytes) -> _Place[T]:
