@@ -33,7 +33,7 @@ __all__ = ["imported_by", "load_walk", "main", "query_walk", "tree"]
 PACKAGE = Path(scumble.__file__).parent
 ENCLAVE, FRONT = "scumble.enclave.process", "scumble.provider.server"
 QUERY = "SELECT count(*), sum(amount) FROM visits WHERE day BETWEEN '2013-05-01' AND '2013-05-07'"
-EARLIER_QUERY = "SELECT count(*), sum(amount) FROM visits WHERE day BETWEEN '2013-08-01' AND '2013-08-20'"
+EARLIER_QUERY = "SELECT max(amount) FROM visits WHERE day = '2013-08-01'"  # of another shape: its plan is of no use
 ROWS = 4000
 SMALL_LINES = 60
 
