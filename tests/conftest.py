@@ -30,7 +30,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where a ledger may be kept."""
     return tmp_path / "budget.ledger"
 
 

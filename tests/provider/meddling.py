@@ -28,8 +28,6 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Request:
-    """What a client has sent."""
-
     method: str
     path: str
     headers: dict[str, str]
@@ -93,7 +91,6 @@ class Meddling:
             connection.close()
 
     def answer(self, request: Request) -> Answer:
-        """Have a request meddled with, and take note of it; Cut if there is to be no answer."""
         answer: Answer | None = None
         try:
             answer = self.meddle(request, self.forward)

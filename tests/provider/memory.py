@@ -74,7 +74,6 @@ def core_of(pid: int) -> Iterator[bytes]:
 
 
 def texts_of(folder: Path) -> Iterator[bytes]:
-    """Every file below a folder, its name included."""
     for path in sorted(folder.rglob("*")):
         yield str(path).encode()
         if path.is_file():
@@ -87,7 +86,6 @@ def _is_used(piece: bytes) -> bool:
 
 
 def found_in(pieces: Iterable[bytes], wanted: Forms) -> set[str]:
-    """The names of the forms that are there."""
     found: set[str] = set()
     for piece in filter(_is_used, pieces):
         found |= {name for name, value in wanted.items() if name not in found and value in piece}

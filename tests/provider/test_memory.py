@@ -34,7 +34,6 @@ ROWS = 600
 
 
 def rows() -> pa.Table:
-    """A table of planted values, each of them many times."""
     return pa.table(
         {
             "k": pa.array([DAYS + i % 100 for i in range(ROWS)], pa.int64()),

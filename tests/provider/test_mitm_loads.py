@@ -66,30 +66,21 @@ class Loads:
 
 def at(step: str, meddle: Meddle) -> Meddle:
     """Meddle with one step of the next load."""
-    number = [-1 - STEPS.index(step)]
-    done: list[bool] = []
+    holding: set[str] = set()
+    left, done = [0], [False]
 
     def chosen(request: Request, forward: Forward) -> Answer:
-        if request.kind == "hold" and not done:
-            number[0] = -1 - STEPS.index(step)
-        if request.kind == "request" and number[0] < 0 and held(request):
-            number[0] += 1
-            if number[0] == 0:
-                done.append(True)
+        if request.kind == "hold":
+            holding.add(request.session)
+            left[0] = 0 if done[0] else STEPS.index(step) + 1
+        if request.kind == "request" and request.session in holding and left[0]:
+            left[0] -= 1
+            done[0] = not left[0]
+            if done[0]:
                 return meddle(request, forward)
         return forward(request)
 
-    holding: set[str] = set()
-
-    def held(request: Request) -> bool:
-        return request.session in holding
-
-    def watching(request: Request, forward: Forward) -> Answer:
-        if request.kind == "hold":
-            holding.add(request.session)
-        return chosen(request, forward)
-
-    return watching
+    return chosen
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving, 
 
 
 def _enclave(proxy: Meddling) -> str:
-    """The enclave that has proved itself last."""
     return proxy.answered("attest")[-1].headers["scumble-enclave"]
 
 

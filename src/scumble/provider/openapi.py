@@ -32,6 +32,7 @@ REFUSALS = {
 ALWAYS = (400, 404, 411, 413, 429, 431, 500, 503)
 SPOKEN = (*ALWAYS, 426)
 WITH_BODY = (*SPOKEN, 408)
+CHANGING, CHANGING_WITH_BODY = (*SPOKEN, 409), (*WITH_BODY, 409)
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ OPERATIONS = (
         _SESSION,
         "A sealed request; a sealed answer",
         {200: _opaque(_STAMP)},
-        (*WITH_BODY, 409),
+        CHANGING_WITH_BODY,
         _bytes(),
     ),
     Operation("leave", "DELETE", _SESSION, "End a session", {204: _empty("It has ended")}, SPOKEN),
@@ -209,7 +210,7 @@ OPERATIONS = (
         _DATABASE,
         "Make an empty database of an id; the tenant shows its token unless the service is open to all",
         {201: _empty("Made, or begun before under the same id and still empty")},
-        (*WITH_BODY, 409),
+        CHANGING_WITH_BODY,
         _content("text/plain", {"type": "string", "pattern": DATABASE_ID}),
         {"security": [{"tenant": []}, {}]},
     ),
@@ -219,7 +220,7 @@ OPERATIONS = (
         _DATABASE + "/sessions",
         "Open a session: the enclave's id (8 bytes) and a greeting that is sealed to its key",
         {200: _opaque({SESSION: "The session's number", **_STAMP})},
-        (*WITH_BODY, 409),
+        CHANGING_WITH_BODY,
         _bytes(),
     ),
     Operation(
@@ -228,7 +229,7 @@ OPERATIONS = (
         _SESSION + "/writer",
         "Hold the database for writing, or go on holding it: it lapses if the session is not heard of",
         {204: _empty("It is held", _STAMP)},
-        (*SPOKEN, 409),
+        CHANGING,
         more={"parameters": [_VERSION, _BUSY]},
     ),
     Operation("let_go", "DELETE", _SESSION + "/writer", "Let others write", {204: _empty("It is not held")}, SPOKEN),
@@ -238,6 +239,6 @@ OPERATIONS = (
         _SESSION + "/tidy",
         "Delete what no table has any more, while holding",
         {200: _json(_TIDIED)},
-        (*SPOKEN, 409),
+        CHANGING,
     ),
 )

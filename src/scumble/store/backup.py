@@ -234,7 +234,10 @@ class _Reader:
 
     def pieces(self, name: str, size_bytes: int) -> Iterator[bytes]:
         """The content of the next member, which has to be of this name and size, in pieces."""
-        self._expect(name, size_bytes)
+        self._next()
+        if self._header != _header(name, size_bytes):
+            raise _broken()
+        self._header = b""
         digest, rest = sha256(), size_bytes
         while rest:
             piece = self._read(min(CHUNK_BYTES, rest))
@@ -242,7 +245,8 @@ class _Reader:
             rest -= len(piece)
             self._progress("restoring", self.read_bytes, None)
             yield piece
-        self._pad(size_bytes)
+        if self._read(-size_bytes % tarfile.BLOCKSIZE).strip(b"\0"):
+            raise _broken()
         self.members[name] = {"bytes": size_bytes, "sha256": digest.hexdigest()}
 
     def contents(self) -> Any:
@@ -265,22 +269,12 @@ class _Reader:
             if chunk.strip(b"\0"):
                 raise _broken()
 
-    def _expect(self, name: str, size_bytes: int) -> None:
-        self._next()
-        if self._header != _header(name, size_bytes):
-            raise _broken()
-        self._header = b""
-
     def _next(self) -> tarfile.TarInfo:
         self._header = self._header or self._read(tarfile.BLOCKSIZE)
         try:
             return tarfile.TarInfo.frombuf(self._header, "utf-8", "strict")
         except (tarfile.HeaderError, UnicodeDecodeError):
             raise _broken() from None
-
-    def _pad(self, size_bytes: int) -> None:
-        if self._read(-size_bytes % tarfile.BLOCKSIZE).strip(b"\0"):
-            raise _broken()
 
     def _read(self, count: int) -> bytes:
         content = bytearray()
