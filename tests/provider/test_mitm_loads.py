@@ -108,23 +108,13 @@ SURE = (dropped, unanswered, _twice)
 """After these, the client itself sees to it that the batch is there."""
 
 
-def _try(loads: Loads, step: str, trick: Meddle) -> None:
+@pytest.mark.parametrize("step", [*(pytest.param(step, marks=pytest.mark.slow) for step in STEPS[:-1]), "build"])
+@pytest.mark.parametrize("trick", TRICKS)
+def test_a_batch_is_there_once_or_not_at_all(loads: Loads, step: str, trick: Meddle) -> None:
     loads.proxy.meddle = at(step, trick)
     failure = loads.load()
     assert (failure is None) or trick not in SURE
     assert loads.last_is_there or failure is not None
-
-
-@pytest.mark.parametrize("trick", TRICKS)
-def test_a_batch_is_there_once_or_not_at_all(loads: Loads, trick: Meddle) -> None:
-    _try(loads, "build", trick)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("trick", TRICKS)
-def test_a_batch_is_there_once_or_not_at_all_whatever_the_step(loads: Loads, step: str, trick: Meddle) -> None:
-    _try(loads, step, trick)
 
 
 def test_a_build_that_was_held_back_is_done_late_and_once(loads: Loads) -> None:
