@@ -128,6 +128,17 @@ def unanswered(request: Request, forward: Forward) -> Answer:
     raise Cut
 
 
+def held_back() -> tuple[list[Request], Meddle]:
+    """A list, and a trick that keeps requests in it and sends no answer."""
+    held: list[Request] = []
+
+    def hold(request: Request, forward: Forward) -> Answer:
+        held.append(request)
+        raise Cut
+
+    return held, hold
+
+
 def second(request: Request, forward: Forward) -> Answer:
     """The request is sent twice, and the second answer goes back."""
     forward(request)

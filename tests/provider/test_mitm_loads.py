@@ -20,6 +20,7 @@ from meddling import (
     dropped,
     flipped_answer,
     flipped_request,
+    held_back,
     meddling,
     second,
     unanswered,
@@ -118,18 +119,14 @@ def test_a_batch_is_there_once_or_not_at_all(loads: Loads, step: str, trick: Med
 
 
 def test_a_build_that_was_held_back_is_done_late_and_once(loads: Loads) -> None:
-    held: list[Request] = []
-
-    def hold_back(request: Request, forward: Forward) -> Answer:
-        held.append(request)
-        raise Cut
+    held, back = held_back()
 
     def never_leave(request: Request, forward: Forward) -> Answer:
         if request.kind == "hold" and held:  # as the service would say after a while
             return Answer(409, {}, b'{"error": "Busy", "message": "another load is writing", "hint": null}')
         return Answer(204) if request.kind in ("leave", "let_go") else holding_back(request, forward)
 
-    holding_back = at("build", hold_back)
+    holding_back = at("build", back)
     loads.proxy.meddle = never_leave  # so that the first session stays, and keeps the right to write
     with pytest.raises(ScumbleError, match="another load"):
         loaded(loads.client, loads.next)
@@ -183,16 +180,12 @@ def test_a_build_that_is_cut_off_at_work_goes_on_though_its_client_lets_go(tmp_p
 
 
 def test_a_build_after_the_client_has_loaded_anew_builds_nothing(loads: Loads) -> None:
-    held: list[Request] = []
-
-    def hold_back(request: Request, forward: Forward) -> Answer:
-        held.append(request)
-        raise Cut
+    held, back = held_back()
 
     def stay(request: Request, forward: Forward) -> Answer:
         return Answer(204) if request.kind == "leave" else holding_back(request, forward)
 
-    holding_back = at("build", hold_back)
+    holding_back = at("build", back)
     loads.proxy.meddle = stay
     assert loads.load() is None
     assert loads.last_is_there
