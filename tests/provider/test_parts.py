@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fronts import DATABASE
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,8 +21,6 @@ from scumble.provider.limits import RateLimit
 from scumble.provider.routing import serve_call
 from scumble.store.files import FileStore
 from scumble.wire.pipe import ANSWER, CALL, JOB, Pipe
-
-DATABASE = "0123456789abcdef"
 
 
 @pytest.fixture(name="ends")

@@ -88,7 +88,10 @@ def backup(sink: BinaryIO, store: Store, progress: Progress = _silent) -> Report
         writer.add("database.json", database_file(store.database))
         writer.add("HEAD", f"{manifest_name(version, snapshot.head)}\n".encode())
         for earlier in range(1, version):
-            manifest = _earlier(store, earlier)
+            try:
+                manifest = store.manifest(earlier)
+            except NotFound:
+                raise Tampered from None
             writer.add(f"manifests/{manifest_name(earlier, manifest)}", manifest)
         writer.add(f"manifests/{manifest_name(version, snapshot.head)}", snapshot.head)
         for run, shape in sorted(shapes.items()):
@@ -98,13 +101,6 @@ def backup(sink: BinaryIO, store: Store, progress: Progress = _silent) -> Report
         writer.add(CONTENTS, json.dumps(contents, indent=1).encode() + b"\n")
         writer.end()
     return Report(store.database, version, len(shapes), writer.written)
-
-
-def _earlier(store: Store, version: int) -> bytes:
-    try:
-        return store.manifest(version)
-    except NotFound:
-        raise Tampered from None
 
 
 class _Writer:
