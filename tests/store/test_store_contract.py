@@ -1,7 +1,7 @@
 """What every store promises, whatever it keeps its bytes in: one test for all of them.
 
-What only a folder can do wrong (crashes, lying files, several processes) is in test_files.py, test_crashes.py and
-test_tampering.py.
+What only a folder can do wrong (crashes, lying files, several processes) is in test_store_files.py,
+test_store_crashes.py and test_store_tampering.py.
 """
 
 import io
