@@ -36,7 +36,6 @@ def cheap_passphrases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where a ledger may be kept."""
     return tmp_path / "budget.ledger"
 
 

@@ -20,13 +20,13 @@ class Serving:
     """A running service: where it is, and what it has written to its log."""
 
     def __init__(self, process: "subprocess.Popen[str]", folder: Path, port: int, log: Path) -> None:
-        self.process, self.folder, self.port, self._log = process, folder, port, log
+        self.process, self.folder, self.port, self.log_path = process, folder, port, log
 
     def url(self, name: str) -> str:
         return f"scumble://127.0.0.1:{self.port}/{name}"
 
     def log(self) -> str:
-        return self._log.read_text()
+        return self.log_path.read_text()
 
     def enclaves(self) -> list[int]:
         children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
@@ -44,12 +44,17 @@ class Serving:
 
 
 def start(folder: Path, *options: str, port: int = 0) -> Serving:
+    serve = ["-m", "scumble.cli", "serve", str(folder), "--port", str(port), "--open", "--attestation", "simulated"]
+    return launch(folder, *serve, *options)
+
+
+def launch(folder: Path, *arguments: str) -> Serving:
+    """Start Python with these arguments, and wait for the line of its output that names a service's port."""
     folder.mkdir(exist_ok=True)
     log = folder.with_name(folder.name + ".log")
-    command = [sys.executable, "-m", "scumble.cli", "serve", str(folder), "--port", str(port), "--open"]
     with log.open("a") as to:
         process = subprocess.Popen(
-            [*command, "--attestation", "simulated", *options],
+            [sys.executable, *arguments],
             stdout=subprocess.PIPE,
             stderr=to,
             text=True,

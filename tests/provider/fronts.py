@@ -5,8 +5,6 @@ import http.client
 import json
 import secrets
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -22,7 +20,7 @@ from scumble.provider.routing import serve_call
 from scumble.store.files import FileStore
 from scumble.wire.pipe import Attest, Bytes, Frame, Greet, Leave, Pipe, Relay
 from scumble.wire.storage import Storage
-from serving import Serving
+from serving import Serving, launch
 
 DATABASE = "0123456789abcdef"
 NONCE = bytes(range(32))
@@ -40,7 +38,7 @@ folder, limits = sys.argv[1:]
 settings = Settings(
     Path(folder), "0.0.0.0", 0, 1, "simulated", open_to_all=True, limits=Limits(**json.loads(limits))
 )
-serve(settings, lambda port: print(port, flush=True))
+serve(settings, lambda port: print(f"serving:{port}", flush=True))
 """
 
 
@@ -76,7 +74,6 @@ class Fronting(Serving):
 
     @contextmanager
     def connection(self, *pieces: bytes) -> Iterator[socket.socket]:
-        """A socket to it, through which these bytes have gone."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=20) as made:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for piece in pieces:
@@ -85,7 +82,6 @@ class Fronting(Serving):
             yield made
 
     def told(self, *pieces: bytes, half_close: bool = False) -> bytes:
-        """All that comes back for some bytes, until the front closes."""
         with self.connection(*pieces) as made:
             if half_close:
                 made.shutdown(socket.SHUT_WR)
@@ -160,21 +156,10 @@ def answers_in(told: bytes) -> list[Answer]:
 @contextmanager
 def fronting(folder: Path, **limits: float) -> Iterator[Fronting]:
     """A front that is killed at the end of the `with`, with an empty database `default/there`."""
-    folder.mkdir()
-    log = folder.with_name(folder.name + ".log")
-    with log.open("w") as to:
-        process = subprocess.Popen(
-            [sys.executable, "-c", _LAUNCH, str(folder), json.dumps(limits)],
-            stdout=subprocess.PIPE,
-            stderr=to,
-            text=True,
-        )
+    running = launch(folder, "-c", _LAUNCH, str(folder), json.dumps(limits))
+    process = running.process
+    front = Fronting(process, folder, running.port, running.log_path)
     try:
-        assert process.stdout is not None
-        with process.stdout:
-            port = process.stdout.readline()
-        assert port, log.read_text()[-2000:]
-        front = Fronting(process, folder, int(port), log)
         assert front.ask("PUT", "/v1/default/there", DATABASE.encode(), source="127.0.0.9").status == 201
         yield front
         assert process.poll() is None
@@ -242,7 +227,6 @@ class Provider:
         self.stores: dict[str, FileStore] = {}
 
     def begin(self, name: str, member: int = 0) -> Database:
-        """A new database, and its owner at one of the enclaves."""
         path, database = self.folder / f"{name}.key", secrets.token_hex(16)
         store = FileStore.create(self.folder / name, database)
         self._kept.callback(store.close)

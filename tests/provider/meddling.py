@@ -28,8 +28,6 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class Request:
-    """What a client has sent."""
-
     method: str
     path: str
     headers: dict[str, str]
@@ -93,7 +91,6 @@ class Meddling:
             connection.close()
 
     def answer(self, request: Request) -> Answer:
-        """Have a request meddled with, and take note of it; Cut if there is to be no answer."""
         answer: Answer | None = None
         try:
             answer = self.meddle(request, self.forward)
@@ -129,6 +126,17 @@ def dropped(request: Request, forward: Forward) -> Answer:
 def unanswered(request: Request, forward: Forward) -> Answer:
     forward(request)
     raise Cut
+
+
+def held_back() -> tuple[list[Request], Meddle]:
+    """A list, and a trick that keeps requests in it and sends no answer."""
+    held: list[Request] = []
+
+    def hold(request: Request, forward: Forward) -> Answer:
+        held.append(request)
+        raise Cut
+
+    return held, hold
 
 
 def second(request: Request, forward: Forward) -> Answer:

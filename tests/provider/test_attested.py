@@ -21,25 +21,27 @@ from serving import SIMULATED, Serving, serving
 
 MEASUREMENT = code_measurement()
 FLAG = "--insecure-simulated-enclave"
-Scene = tuple[Meddling, Path]
 
 
-@pytest.fixture(scope="module")
-def scene(service: Serving, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """A database, two analysts who have never connected, and the proxy."""
-    keys = tmp_path_factory.mktemp("attested")
+@pytest.fixture(name="keys", scope="module")
+def a_folder_of_keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("attested")
+
+
+@pytest.fixture(name="proxy", scope="module")
+def a_proxy(service: Serving, keys: Path) -> Iterator[Meddling]:
+    """In front of a database with two analysts who have never connected."""
     with meddling(service.port) as proxy:
         with proxy.create("attested", keys) as owner:
             loaded(owner)
             for name in ("ada", "bob"):
                 owner.grant(name, AnalystKey.create(keys / f"{name}.key", None).text, ["t"])
-        yield proxy, keys
+        yield proxy
 
 
 @pytest.fixture(autouse=True)
-def _as_before(scene: Scene) -> None:
+def _as_before(proxy: Meddling, keys: Path) -> None:
     """Nobody has connected yet, and nobody meddles."""
-    proxy, keys = scene
     proxy.forget()
     for path in keys.glob("*.pins"):
         path.unlink()
@@ -53,24 +55,21 @@ def _sent(proxy: Meddling) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("key", ["attested", "ada"])
-def test_simulated_evidence_is_refused_unless_it_is_asked_for(scene: Scene, key: str) -> None:
-    proxy, keys = scene
+def test_simulated_evidence_is_refused_unless_it_is_asked_for(proxy: Meddling, keys: Path, key: str) -> None:
     with pytest.raises(AttestationRefused, match="simulated: nothing protects"):
         scumble.open(proxy.url("attested"), key=keys / f"{key}.key")
     assert _sent(proxy) == [("describe", 0), ("attest", 32)]
     assert not (keys / f"{key}.pins").exists()
 
 
-def test_none_is_made_at_a_simulated_enclave_unless_it_is_asked_for(scene: Scene, tmp_path: Path) -> None:
-    proxy, _ = scene
+def test_none_is_made_at_a_simulated_enclave_unless_it_is_asked_for(proxy: Meddling, tmp_path: Path) -> None:
     with pytest.raises(AttestationRefused):
         scumble.create(proxy.url("never"), key=tmp_path / "never.key")
     assert _sent(proxy) == [("attest", 32)]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_line_says_what_that_means(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
-    proxy, keys = scene
+def test_the_command_line_says_what_that_means(proxy: Meddling, keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["query", proxy.url("attested"), QUERIES[0], "--key", str(keys / "ada.key")]
     assert main(command) == 2
     told = capsys.readouterr()
@@ -83,8 +82,7 @@ def test_the_command_line_says_what_that_means(scene: Scene, capsys: pytest.Capt
     assert str(answer(QUERIES[0], [0])[0][0]) in told.out
 
 
-def test_attest_prints_what_is_proved(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
-    proxy, _ = scene
+def test_attest_prints_what_is_proved(proxy: Meddling, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["attest", proxy.url("attested")]) == 2
     assert "simulated" in capsys.readouterr().err
     assert main(["attest", proxy.url("attested"), FLAG]) == 0
@@ -136,8 +134,7 @@ def _changing(change: Change) -> Callable[[Request, Forward], Answer]:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_changed_evidence_is_refused_before_anything_secret_leaves(scene: Scene, change: str) -> None:
-    proxy, keys = scene
+def test_changed_evidence_is_refused_before_anything_secret_leaves(proxy: Meddling, keys: Path, change: str) -> None:
     proxy.meddle = _changing(CHANGES[change])
     for key in ("attested", "ada"):
         with pytest.raises(AttestationRefused):
@@ -145,8 +142,7 @@ def test_changed_evidence_is_refused_before_anything_secret_leaves(scene: Scene,
     assert _sent(proxy) == 2 * [("describe", 0), ("attest", 32)]
 
 
-def test_evidence_of_an_earlier_connection_is_refused(scene: Scene) -> None:
-    proxy, keys = scene
+def test_evidence_of_an_earlier_connection_is_refused(proxy: Meddling, keys: Path) -> None:
     proxy.open("attested", keys, "ada.key").close()
     before = proxy.answered("attest")[0]
     proxy.forget()
@@ -156,8 +152,7 @@ def test_evidence_of_an_earlier_connection_is_refused(scene: Scene) -> None:
     assert _sent(proxy) == [("describe", 0), ("attest", 32)]
 
 
-def test_a_nonce_is_never_used_again_and_says_nothing(scene: Scene) -> None:
-    proxy, keys = scene
+def test_a_nonce_is_never_used_again_and_says_nothing(proxy: Meddling, keys: Path) -> None:
     for _ in range(3):
         proxy.open("attested", keys, "ada.key").close()
     nonces = [request.body for request in proxy.sent("attest")]
@@ -167,8 +162,7 @@ def test_a_nonce_is_never_used_again_and_says_nothing(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("enclave", [None, "", "zz", "00", "00" * 8, "é"])
-def test_another_enclaves_id_leads_to_no_session(scene: Scene, enclave: str | None) -> None:
-    proxy, keys = scene
+def test_another_enclaves_id_leads_to_no_session(proxy: Meddling, keys: Path, enclave: str | None) -> None:
 
     def renamed(request: Request, forward: Forward) -> Answer:
         given = forward(request)
@@ -183,8 +177,7 @@ def test_another_enclaves_id_leads_to_no_session(scene: Scene, enclave: str | No
 
 
 @pytest.mark.parametrize("database", [None, "", "..", "../../etc/passwd", "x" * 16, "0" * 15, "00" * 40])
-def test_what_is_no_id_of_a_database_is_refused_at_once(scene: Scene, database: str | None) -> None:
-    proxy, keys = scene
+def test_what_is_no_id_of_a_database_is_refused_at_once(proxy: Meddling, keys: Path, database: str | None) -> None:
     proxy.meddle = lambda request, forward: Answer(200, {} if database is None else {"scumble-database": database})
     for key in ("attested", "ada"):
         with pytest.raises(Unavailable):
@@ -195,8 +188,7 @@ def test_what_is_no_id_of_a_database_is_refused_at_once(scene: Scene, database: 
 # --- pins ------------------------------------------------------------------------------------------
 
 
-def test_a_measurement_is_pinned_at_the_first_use_for_each_address(scene: Scene) -> None:
-    proxy, keys = scene
+def test_a_measurement_is_pinned_at_the_first_use_for_each_address(proxy: Meddling, keys: Path) -> None:
     proxy.open("attested", keys, "ada.key").close()
     pins = json.loads((keys / "ada.pins").read_text())
     assert list(pins) == [proxy.url("attested")]
@@ -207,8 +199,7 @@ def test_a_measurement_is_pinned_at_the_first_use_for_each_address(scene: Scene)
 
 
 @pytest.mark.parametrize("other", [{"measurement": "ab" * 32}, {"kind": "tdx"}, {"kind": "sev-snp"}])
-def test_evidence_that_differs_from_the_pin_is_refused(scene: Scene, other: dict[str, str]) -> None:
-    proxy, keys = scene
+def test_evidence_that_differs_from_the_pin_is_refused(proxy: Meddling, keys: Path, other: dict[str, str]) -> None:
     proxy.open("attested", keys, "ada.key").close()
     pins = json.loads((keys / "ada.pins").read_text())
     changed = {address: pin | other for address, pin in pins.items()}
@@ -222,8 +213,9 @@ def test_evidence_that_differs_from_the_pin_is_refused(scene: Scene, other: dict
     proxy.open("attested", keys, "ada.key").close()  # what was named on the command line is pinned from then on
 
 
-def test_another_database_at_the_address_is_refused(scene: Scene, service: Serving, tmp_path: Path) -> None:
-    proxy, keys = scene
+def test_another_database_at_the_address_is_refused(
+    proxy: Meddling, keys: Path, service: Serving, tmp_path: Path
+) -> None:
     with scumble.create(service.url("mallory/attested"), key=tmp_path / "mallory.key", **SIMULATED) as mallory:
         loaded(mallory, 1)
         mallory.grant("bob", AnalystKey.open(keys / "bob.key").text, ["t"])
@@ -242,8 +234,7 @@ def test_another_database_at_the_address_is_refused(scene: Scene, service: Servi
 
 
 @pytest.mark.parametrize("measurement", ["", "xyz", "00", "é"])
-def test_what_is_no_measurement_is_refused(scene: Scene, measurement: str) -> None:
-    proxy, keys = scene
+def test_what_is_no_measurement_is_refused(proxy: Meddling, keys: Path, measurement: str) -> None:
     with pytest.raises((InvalidParameter, AttestationRefused)):
         proxy.open("attested", keys, "ada.key", measurement=measurement)
     assert not proxy.sent("greet")
@@ -251,10 +242,9 @@ def test_what_is_no_measurement_is_refused(scene: Scene, measurement: str) -> No
 
 @pytest.mark.parametrize("measurement", ["", "xyz"])
 def test_what_is_no_measurement_is_refused_on_the_command_line(
-    scene: Scene, measurement: str, capsys: pytest.CaptureFixture[str]
+    proxy: Meddling, keys: Path, measurement: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A variable of the shell that is not set must not mean that any code will do."""
-    proxy, keys = scene
     url, said = proxy.url("attested"), (FLAG, "--measurement", measurement)
     for command in (["attest", url], ["query", url, QUERIES[0], "--key", str(keys / "ada.key")]):
         assert main([*command, *said]) == 2
@@ -262,8 +252,7 @@ def test_what_is_no_measurement_is_refused_on_the_command_line(
     assert not proxy.sent("greet")
 
 
-def test_pins_that_cannot_be_read_are_not_passed_over(scene: Scene) -> None:
-    proxy, keys = scene
+def test_pins_that_cannot_be_read_are_not_passed_over(proxy: Meddling, keys: Path) -> None:
     (keys / "ada.pins").write_text("{}x")
     with pytest.raises(FileError):
         proxy.open("attested", keys, "ada.key")
@@ -274,9 +263,8 @@ def test_pins_that_cannot_be_read_are_not_passed_over(scene: Scene) -> None:
 
 
 def test_changed_code_is_noticed_and_can_be_agreed_to(
-    scene: Scene, service: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    proxy: Meddling, keys: Path, service: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    proxy, keys = scene
     for key in ("attested", "ada"):
         proxy.open("attested", keys, f"{key}.key").close()
     package = Path(scumble.__file__).parent

@@ -29,7 +29,6 @@ TWICE = (
 
 
 def batch(number: int) -> pa.Table:
-    """Rows whose values no other batch has."""
     values = [BATCH_ROWS * number + row for row in range(BATCH_ROWS)]
     return pa.table({"k": pa.array([v % 100 for v in values], pa.int64()), "v": pa.array(values, pa.int64())})
 

@@ -4,6 +4,7 @@ import signal
 import socket
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,8 @@ import pyarrow as pa
 import pytest
 from fronts import until
 
-import scumble
 from scumble.errors import Unavailable
-from serving import SIMULATED, Serving, start
+from serving import serving
 
 ROWS = 100_000
 LOADING: dict[str, Any] = {"indexes": ["k int:0:999 epsilon=1"], "capacity": 2 * ROWS}
@@ -47,14 +47,8 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def ended(service: Serving, with_signal: int = signal.SIGKILL) -> int:
-    return service.stop(with_signal) if service.process.poll() is None else service.process.returncode
-
-
 def test_sigterm_answers_a_load_that_is_being_built_and_an_upgrade_loses_nothing(tmp_path: Path, home: Path) -> None:
-    service = start(tmp_path / "served")
-    again: Serving | None = None
-    try:
+    with serving(tmp_path / "served") as service:
         enclaves, building, refused = service.enclaves(), threading.Event(), []
 
         def progress(what: str, done: int, total: int | None) -> None:
@@ -80,24 +74,20 @@ def test_sigterm_answers_a_load_that_is_being_built_and_an_upgrade_loses_nothing
             assert not any(map(runs, enclaves))
             with pytest.raises(Unavailable):
                 service.open("db", home, connect_seconds=0.2)
-            again = start(tmp_path / "served", port=service.port)
-            assert db.sql("SELECT count(*), sum(v) FROM t").fetchall() == [(ROWS, ROWS * (ROWS - 1) // 2)]
-            assert db.check() > 0
-        assert (home / "db.pins").read_bytes() == pins
-        assert again.stop() == 0
-    finally:
-        for running in filter(None, (service, again)):
-            ended(running)
+            with serving(tmp_path / "served", port=service.port) as again:
+                assert db.sql("SELECT count(*), sum(v) FROM t").fetchall() == [(ROWS, ROWS * (ROWS - 1) // 2)]
+                assert db.check() > 0
+                assert (home / "db.pins").read_bytes() == pins
+                assert again.stop() == 0
 
 
-def test_load_goes_on_by_itself_over_a_restart_and_is_there_once(tmp_path: Path, home: Path) -> None:
-    service = start(tmp_path / "served")
-    restarted: list[Serving] = []
-    try:
+def test_load_goes_on_over_a_restart_and_is_there_once(tmp_path: Path, home: Path) -> None:
+    with ExitStack() as running:
+        service = running.enter_context(serving(tmp_path / "served"))
 
         def restart() -> None:
             service.stop()
-            restarted.append(start(tmp_path / "served", port=service.port))
+            running.enter_context(serving(tmp_path / "served", port=service.port))
 
         restarting = threading.Thread(target=restart)
 
@@ -111,19 +101,16 @@ def test_load_goes_on_by_itself_over_a_restart_and_is_there_once(tmp_path: Path,
             restarting.join()
             assert db.sql("SELECT count(*), sum(v) FROM t").fetchall() == [(ROWS, ROWS * (ROWS - 1) // 2)]
             assert len(db.table("t").runs) == 1
-    finally:
-        for running in (service, *restarted):
-            ended(running)
 
 
 def test_open_connections_do_not_keep_an_idle_service_from_ending(tmp_path: Path, home: Path) -> None:
-    service = start(tmp_path / "served")
-    try:
-        with service.create("db", home, connect_seconds=0.2), socket.create_connection(("127.0.0.1", service.port)):
-            begun = time.monotonic()
-            assert service.stop() == 0
-            assert time.monotonic() - begun < 30  # far less than an unused connection may stay
-            with pytest.raises(Unavailable):
-                scumble.open(service.url("db"), key=home / "db.key", connect_seconds=0.2, **SIMULATED)
-    finally:
-        ended(service)
+    with (
+        serving(tmp_path / "served") as service,
+        service.create("db", home, connect_seconds=0.2),
+        socket.create_connection(("127.0.0.1", service.port)),
+    ):
+        begun = time.monotonic()
+        assert service.stop() == 0
+        assert time.monotonic() - begun < 30  # far less than an unused connection may stay
+        with pytest.raises(Unavailable):
+            service.open("db", home, connect_seconds=0.2)

@@ -12,17 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 PLANTED = b"planted-in-a-body-5f3a"
 SECRETS = (
-    "planted",
-    "5f3a",
-    "unknown-name",
-    "token-77",
-    "cookie-78",
-    "query-79",
-    "agent-80",
-    "10.9.8.7",
-    "\x1b",
-    "\\u",
-)
+    "planted", "5f3a", "unknown-name", "token-77", "cookie-78", "query-79", "agent-80", "10.9.8.7", "\x1b", "\\u",
+)  # fmt: skip
 KEYS = {
     "time", "event", "status", "ms", "received", "sent", "tenant", "database", "enclave", "pid", "level", "by",
     "message", "error",
@@ -120,10 +111,7 @@ def test_every_line_of_a_log_is_an_object_of_known_fields(front: Fronting) -> No
     lines = front.lines()
     assert all(line.keys() <= KEYS for line in lines)
     assert all({"time", "event"} <= line.keys() for line in lines)
-    assert {"time": 0, "event": "server", "level": "warning", "by": "uvicorn.error"}.items() <= {
-        **lines[-1],
-        "time": 0,
-    }.items()
+    assert {"event": "server", "level": "warning", "by": "uvicorn.error"}.items() <= lines[-1].items()
     answered = [line for line in lines if "status" in line]
     assert all({"ms", "received", "sent"} <= line.keys() for line in answered)
     assert {line["event"] for line in lines} >= {"enclave started", "attest", "create", "health", "unknown", "metrics"}

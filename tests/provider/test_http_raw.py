@@ -26,8 +26,7 @@ def statuses(told: bytes) -> list[int]:
 @settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(st.binary(min_size=1, max_size=500))
 def test_random_bytes_get_a_refusal_or_an_end(front: Fronting, content: bytes) -> None:
-    told = front.told(content + b"\r\n\r\n", half_close=True)
-    assert set(statuses(told)) <= {400, 404, 405}
+    assert set(statuses(front.told(content + b"\r\n\r\n", half_close=True))) <= {400, 404, 405}
 
 
 @settings(max_examples=100, suppress_health_check=list(HealthCheck))
@@ -35,8 +34,7 @@ def test_random_bytes_get_a_refusal_or_an_end(front: Fronting, content: bytes) -
 def test_a_request_with_one_byte_changed_gets_one_answer_at_most(front: Fronting, at: int, byte: int) -> None:
     request = bytearray(HEALTH + CLOSE)
     request[at] = byte
-    told = front.told(bytes(request), half_close=True)
-    assert len(answers_in(told)) <= 1
+    assert len(answers_in(front.told(bytes(request), half_close=True))) <= 1
 
 
 ODD = [
@@ -143,18 +141,12 @@ def test_a_body_without_its_length_is_refused(front: Fronting) -> None:
     "chunks", [b"zz\r\n", b"-1\r\n", b"ffffffffffffffffff\r\n", b"5\r\nab\r\n", b"1;" + b"a" * 9999]
 )
 def test_chunks_of_wrong_sizes_are_refused(front: Fronting, chunks: bytes) -> None:
-    told = front.told(ATTEST + b"transfer-encoding: chunked\r\n\r\n" + chunks)
-    assert statuses(told) in ([400], [411])
+    assert statuses(front.told(ATTEST + b"transfer-encoding: chunked\r\n\r\n" + chunks)) in ([400], [411])
 
 
 def test_a_body_that_is_longer_than_it_says_is_another_request(front: Fronting) -> None:
     told = front.told(ATTEST + b"content-length: 32\r\n\r\n" + NONCE + b"more\r\n\r\n")
     assert statuses(told) in ([200, 400], [400], [])  # no answer but to the first, or an end before it
-
-
-def test_a_body_that_is_shorter_than_it_says_is_waited_for_and_given_up(front: Fronting) -> None:
-    told = front.told(ATTEST + b"content-length: 33\r\n\r\n" + NONCE)
-    assert statuses(told) == [408]
 
 
 @pytest.mark.parametrize("head", [ATTEST, GREET, HEALTH, b"PUT /v1/default/new HTTP/1.1\r\n" + HOST])

@@ -22,7 +22,6 @@ AT_LEAST, AT_MOST = 0.5, 10.0
 
 
 def trickle(made: socket.socket, content: bytes, every_seconds: float) -> None:
-    """Send a byte now and then, as long as the other end takes it."""
     for at in range(len(content)):
         try:
             made.sendall(content[at : at + 1])

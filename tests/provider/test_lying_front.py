@@ -135,7 +135,6 @@ class Fork(Older):
     """A storage on which others have not committed what they have; a commit goes on top of what it shows."""
 
     def commit(self, version: int, manifest: Bytes) -> None:
-        """Take a version in place of the one that the store has."""
         self._head = bytes(manifest)
 
 

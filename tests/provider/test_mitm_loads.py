@@ -20,6 +20,7 @@ from meddling import (
     dropped,
     flipped_answer,
     flipped_request,
+    held_back,
     meddling,
     second,
     unanswered,
@@ -66,30 +67,21 @@ class Loads:
 
 def at(step: str, meddle: Meddle) -> Meddle:
     """Meddle with one step of the next load."""
-    number = [-1 - STEPS.index(step)]
-    done: list[bool] = []
+    holding: set[str] = set()
+    left, done = [0], [False]
 
     def chosen(request: Request, forward: Forward) -> Answer:
-        if request.kind == "hold" and not done:
-            number[0] = -1 - STEPS.index(step)
-        if request.kind == "request" and number[0] < 0 and held(request):
-            number[0] += 1
-            if number[0] == 0:
-                done.append(True)
+        if request.kind == "hold":
+            holding.add(request.session)
+            left[0] = 0 if done[0] else STEPS.index(step) + 1
+        if request.kind == "request" and request.session in holding and left[0]:
+            left[0] -= 1
+            done[0] = not left[0]
+            if done[0]:
                 return meddle(request, forward)
         return forward(request)
 
-    holding: set[str] = set()
-
-    def held(request: Request) -> bool:
-        return request.session in holding
-
-    def watching(request: Request, forward: Forward) -> Answer:
-        if request.kind == "hold":
-            holding.add(request.session)
-        return chosen(request, forward)
-
-    return watching
+    return chosen
 
 
 @pytest.fixture(scope="module")
@@ -117,38 +109,24 @@ SURE = (dropped, unanswered, _twice)
 """After these, the client itself sees to it that the batch is there."""
 
 
-def _try(loads: Loads, step: str, trick: Meddle) -> None:
+@pytest.mark.parametrize("step", [*(pytest.param(step, marks=pytest.mark.slow) for step in STEPS[:-1]), "build"])
+@pytest.mark.parametrize("trick", TRICKS)
+def test_a_batch_is_there_once_or_not_at_all(loads: Loads, step: str, trick: Meddle) -> None:
     loads.proxy.meddle = at(step, trick)
     failure = loads.load()
     assert (failure is None) or trick not in SURE
     assert loads.last_is_there or failure is not None
 
 
-@pytest.mark.parametrize("trick", TRICKS)
-def test_a_batch_is_there_once_or_not_at_all(loads: Loads, trick: Meddle) -> None:
-    _try(loads, "build", trick)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("trick", TRICKS)
-def test_a_batch_is_there_once_or_not_at_all_whatever_the_step(loads: Loads, step: str, trick: Meddle) -> None:
-    _try(loads, step, trick)
-
-
 def test_a_build_that_was_held_back_is_done_late_and_once(loads: Loads) -> None:
-    held: list[Request] = []
-
-    def hold_back(request: Request, forward: Forward) -> Answer:
-        held.append(request)
-        raise Cut
+    held, back = held_back()
 
     def never_leave(request: Request, forward: Forward) -> Answer:
         if request.kind == "hold" and held:  # as the service would say after a while
             return Answer(409, {}, b'{"error": "Busy", "message": "another load is writing", "hint": null}')
         return Answer(204) if request.kind in ("leave", "let_go") else holding_back(request, forward)
 
-    holding_back = at("build", hold_back)
+    holding_back = at("build", back)
     loads.proxy.meddle = never_leave  # so that the first session stays, and keeps the right to write
     with pytest.raises(ScumbleError, match="another load"):
         loaded(loads.client, loads.next)
@@ -202,16 +180,12 @@ def test_a_build_that_is_cut_off_at_work_goes_on_though_its_client_lets_go(tmp_p
 
 
 def test_a_build_after_the_client_has_loaded_anew_builds_nothing(loads: Loads) -> None:
-    held: list[Request] = []
-
-    def hold_back(request: Request, forward: Forward) -> Answer:
-        held.append(request)
-        raise Cut
+    held, back = held_back()
 
     def stay(request: Request, forward: Forward) -> Answer:
         return Answer(204) if request.kind == "leave" else holding_back(request, forward)
 
-    holding_back = at("build", hold_back)
+    holding_back = at("build", back)
     loads.proxy.meddle = stay
     assert loads.load() is None
     assert loads.last_is_there

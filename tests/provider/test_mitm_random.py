@@ -48,7 +48,6 @@ class Meddler:
         return trick(request, forward)
 
     def _some(self, request: Request) -> tuple[Request, Answer]:
-        """An exchange from before: of the same kind, if there is one."""
         seen = [(asked, given) for asked, given in self._proxy.seen[-RECENT:] if given is not None]
         alike = [each for each in seen if each[0].kind == request.kind]
         return self.random.choice(alike or seen or [(request, Answer(200))])

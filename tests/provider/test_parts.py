@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fronts import DATABASE
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,23 +22,20 @@ from scumble.provider.routing import serve_call
 from scumble.store.files import FileStore
 from scumble.wire.pipe import ANSWER, CALL, JOB, Pipe
 
-DATABASE = "0123456789abcdef"
-
 
 @pytest.fixture(name="ends")
-def both_ends() -> Iterator[tuple[Pipe, Pipe, socket.socket]]:
-    """Both ends of a pipe, and the second one's socket."""
+def both_ends() -> Iterator[tuple[Pipe, Pipe]]:
     one, other = socket.socketpair()
     with one, other:
-        yield Pipe(one), Pipe(other), other
+        yield Pipe(one), Pipe(other)
 
 
 # --- pipes -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 1 << 16, (1 << 20) + 1])
-def test_a_frame_comes_out_as_it_went_in(ends: tuple[Pipe, Pipe, socket.socket], size: int) -> None:
-    ours, theirs, _ = ends
+def test_a_frame_comes_out_as_it_went_in(ends: tuple[Pipe, Pipe], size: int) -> None:
+    ours, theirs = ends
     sending = threading.Thread(target=ours.send, args=(JOB, ["request", 7], bytes(size)))
     sending.start()
     frame = theirs.receive()
@@ -45,8 +43,8 @@ def test_a_frame_comes_out_as_it_went_in(ends: tuple[Pipe, Pipe, socket.socket],
     assert (frame.kind, frame.header, bytes(frame.body)) == (JOB, ["request", 7], bytes(size))
 
 
-def test_a_body_goes_where_it_is_asked_for_only_if_it_fits(ends: tuple[Pipe, Pipe, socket.socket]) -> None:
-    ours, theirs, _ = ends
+def test_a_body_goes_where_it_is_asked_for_only_if_it_fits(ends: tuple[Pipe, Pipe]) -> None:
+    ours, theirs = ends
     wanted = memoryview(bytearray(4))
     ours.send(ANSWER, [], b"abcd")
     assert theirs.receive(wanted).body is wanted
@@ -56,8 +54,8 @@ def test_a_body_goes_where_it_is_asked_for_only_if_it_fits(ends: tuple[Pipe, Pip
     assert bytes(wanted) == b"abcd"
 
 
-def test_an_error_comes_out_at_the_other_end(ends: tuple[Pipe, Pipe, socket.socket]) -> None:
-    ours, theirs, _ = ends
+def test_an_error_comes_out_at_the_other_end(ends: tuple[Pipe, Pipe]) -> None:
+    ours, theirs = ends
     ours.send_failure(NotFound("there is none", hint="look elsewhere"))
     with pytest.raises(NotFound, match="there is none"):
         theirs.receive_kind(ANSWER)
@@ -67,8 +65,8 @@ def test_an_error_comes_out_at_the_other_end(ends: tuple[Pipe, Pipe, socket.sock
     assert "a secret" not in str(raised.value)
 
 
-def test_an_end_that_is_gone_is_noticed(ends: tuple[Pipe, Pipe, socket.socket]) -> None:
-    ours, theirs, _ = ends
+def test_an_end_that_is_gone_is_noticed(ends: tuple[Pipe, Pipe]) -> None:
+    ours, theirs = ends
     ours.close()
     with pytest.raises(Unavailable):
         theirs.receive()
@@ -91,10 +89,8 @@ def _drained(pipe: Pipe) -> None:
         pipe.receive()
 
 
-def test_who_does_not_hold_the_database_can_call_for_no_write(
-    ends: tuple[Pipe, Pipe, socket.socket], tmp_path: Path
-) -> None:
-    ours, theirs, _ = ends
+def test_who_does_not_hold_the_database_can_call_for_no_write(ends: tuple[Pipe, Pipe], tmp_path: Path) -> None:
+    ours, theirs = ends
     store = FileStore.create(tmp_path / "db", DATABASE)
     with store.writer():
         for call in (["commit", 1], ["drop_scratch"], ["write_scratch", "a"], ["create_run", "ab", [[1, 16]]]):
@@ -115,8 +111,6 @@ def test_any_call_is_answered(header: list[object]) -> None:
 
 
 class _Nothing:
-    """A storage that has nothing, and forgets everything."""
-
     def __getattr__(self, name: str) -> object:
         return lambda *_: b""
 

@@ -11,7 +11,7 @@ from sample_rows import OPTIONS, QUERIES, answer, answers_right, batch, loaded
 import scumble
 from scumble import dbapi
 from scumble.cli import main
-from scumble.errors import AttestationRefused, InvalidParameter, KeyRefused, NotFound, Refused, Unavailable
+from scumble.errors import InvalidParameter, NotFound, Refused, Unavailable
 from scumble.owner.keys import AnalystKey
 from serving import SIMULATED, Serving
 
@@ -71,13 +71,6 @@ def test_the_command_line_takes_an_address(
     assert "--insecure-simulated-enclave" in capsys.readouterr().err
 
 
-def test_a_key_of_another_database_is_refused(service: Serving, tmp_path: Path) -> None:
-    service.create("one", tmp_path).close()
-    service.create("two", tmp_path).close()
-    with pytest.raises(KeyRefused):
-        scumble.open(service.url("one"), key=tmp_path / "two.key", **SIMULATED)
-
-
 def test_what_is_not_there_is_said(service: Serving, tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         scumble.open(service.url("nowhere"), key=tmp_path / "nowhere.key", **SIMULATED)
@@ -87,12 +80,6 @@ def test_what_is_not_there_is_said(service: Serving, tmp_path: Path) -> None:
         scumble.open(tmp_path / "folder", **SIMULATED)
     with pytest.raises(InvalidParameter, match="time-out"):
         scumble.open(service.url("nowhere"), timeout_seconds=0)
-
-
-def test_a_simulated_enclave_is_refused_unless_asked_for(service: Serving, tmp_path: Path) -> None:
-    service.create("strict", tmp_path).close()
-    with pytest.raises(AttestationRefused, match="simulated"):
-        scumble.open(service.url("strict"), key=tmp_path / "strict.key")
 
 
 def test_an_analyst_may_say_whose_database_it_has_to_be(

@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 import pytest
@@ -123,32 +123,27 @@ def test_a_share_counts_once() -> None:
         taker.sharing.adopt(carried.given)
 
 
+def _refused(
+    giver: Member, taker: Member, error: type[ScumbleError], asked: dict[str, bytes], given: dict[str, bytes]
+) -> None:
+    """Each refuses what the front carries to it with some of its parts replaced."""
+    with pytest.raises(error):
+        giver.sharing.share(replace(Carried.between(giver, taker), **asked).asked)
+    with pytest.raises(error):
+        taker.sharing.adopt(replace(_shared(giver, taker), **given).given)
+    assert not _knows(taker)
+
+
 @pytest.mark.parametrize("nonce", [bytes(NONCE_BYTES), b"", bytes(range(NONCE_BYTES))])
 def test_a_nonce_that_is_not_ours_is_refused(nonce: bytes) -> None:
-    giver, taker = Member(unlocked=True), Member()
-    carried = Carried.between(giver, taker)
-    carried.givers = nonce
-    with pytest.raises(Tampered):
-        giver.sharing.share(carried.asked)
-    carried = _shared(giver, taker)
-    carried.takers = nonce
-    with pytest.raises(Tampered):
-        taker.sharing.adopt(carried.given)
+    _refused(Member(unlocked=True), Member(), Tampered, {"givers": nonce}, {"takers": nonce})
 
 
 def test_evidence_for_another_nonce_is_refused() -> None:
     giver, taker = Member(unlocked=True), Member()
-    before = taker.sharing.evidence(giver.sharing.challenge())
-    carried = Carried.between(giver, taker)
-    carried.by_taker = before
-    with pytest.raises(AttestationRefused):
-        giver.sharing.share(carried.asked)
-    before = giver.sharing.evidence(taker.sharing.challenge())
-    carried = _shared(giver, taker)
-    carried.by_giver = before
-    with pytest.raises(AttestationRefused):
-        taker.sharing.adopt(carried.given)
-    assert not _knows(taker)
+    by_taker = taker.sharing.evidence(giver.sharing.challenge())
+    by_giver = giver.sharing.evidence(taker.sharing.challenge())
+    _refused(giver, taker, AttestationRefused, {"by_taker": by_taker}, {"by_giver": by_giver})
 
 
 def test_another_key_under_good_evidence_is_refused() -> None:

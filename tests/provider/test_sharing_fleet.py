@@ -24,9 +24,11 @@ from scumble.provider.fleet import EnclaveProcess, Fleet, Serve
 from scumble.wire.pipe import Attest, Bytes, Job
 from serving import Serving, serving
 
+Shared = tuple[Serving, Meddling, Path]
+
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving, Meddling, Path]]:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     """A service of two enclaves with a database in it, which its owner has left."""
     folder = tmp_path_factory.mktemp("sharing")
     with serving(folder / "served", "--enclaves", "2") as service, meddling(service.port) as proxy:
@@ -37,7 +39,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serving, 
 
 
 def _enclave(proxy: Meddling) -> str:
-    """The enclave that has proved itself last."""
     return proxy.answered("attest")[-1].headers["scumble-enclave"]
 
 
@@ -62,12 +63,12 @@ def _everywhere(proxy: Meddling, folder: Path) -> set[str]:
     return reached
 
 
-def test_an_analyst_may_connect_to_any_enclave(shared: tuple[Serving, Meddling, Path]) -> None:
+def test_an_analyst_may_connect_to_any_enclave(shared: Shared) -> None:
     _, proxy, folder = shared
     assert len(_everywhere(proxy, folder)) == 2
 
 
-def test_a_revocation_reaches_running_sessions_in_every_enclave(shared: tuple[Serving, Meddling, Path]) -> None:
+def test_a_revocation_reaches_running_sessions_in_every_enclave(shared: Shared) -> None:
     _, proxy, folder = shared
     with proxy.open("clinic", folder) as owner:
         at = _enclave(proxy)
@@ -94,7 +95,7 @@ def test_a_revocation_reaches_running_sessions_in_every_enclave(shared: tuple[Se
         proxy.open("clinic", folder, "rita.key")
 
 
-def test_whoever_takes_a_dead_ones_place_knows_what_it_knew(shared: tuple[Serving, Meddling, Path]) -> None:
+def test_whoever_takes_a_dead_ones_place_knows_what_it_knew(shared: Shared) -> None:
     service, proxy, folder = shared
     with proxy.open("clinic", folder, "ada.key") as ada:
         for _ in range(2):  # one after the other: in the end none is left that the owner has talked to
@@ -106,7 +107,7 @@ def test_whoever_takes_a_dead_ones_place_knows_what_it_knew(shared: tuple[Servin
             until(lambda: len(_everywhere(proxy, folder)) == 2)
 
 
-def test_when_all_die_at_once_the_owner_has_to_come_again(shared: tuple[Serving, Meddling, Path]) -> None:
+def test_when_all_die_at_once_the_owner_has_to_come_again(shared: Shared) -> None:
     service, proxy, folder = shared
     with proxy.open("clinic", folder, "ada.key") as ada:
         for number in service.enclaves():
@@ -124,7 +125,7 @@ def test_when_all_die_at_once_the_owner_has_to_come_again(shared: tuple[Serving,
     until(lambda: len(_everywhere(proxy, folder)) == 2)
 
 
-def test_a_stranger_cannot_hold_a_locked_database_for_writing(shared: tuple[Serving, Meddling, Path]) -> None:
+def test_a_stranger_cannot_hold_a_locked_database_for_writing(shared: Shared) -> None:
     """Before the owner comes again, no enclave could tell that a stranger's key is the wrong one."""
     service, proxy, folder = shared
     for number in service.enclaves():

@@ -74,7 +74,6 @@ def database(folder: Path, *runs: tuple[str, int]) -> FileStore:
 
 
 def filled(store: AnyStore, *runs: tuple[str, int]) -> AnyStore:
-    """An empty store, after loads that make one run each."""
     for version in range(1, len(runs) + 1):
         load(store, version, dict(runs[:version]), runs[version - 1][0])
     return store

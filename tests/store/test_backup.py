@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from store_databases import load, manifest, write_run
+from store_databases import database, load, manifest, write_run
 from typing_extensions import Buffer
 
 from scumble.errors import Exists, FileError, NotFound, Tampered
@@ -28,10 +28,7 @@ RUNS = {"r1": 5, "r2": 9, "r3": 40}
 def folder(tmp_path: Path) -> Path:
     """A database of three versions, a run more in each."""
     place = tmp_path / "db"
-    store = FileStore.create(place, "d0")
-    for version, run in enumerate(RUNS, 1):
-        load(store, version, {name: RUNS[name] for name in list(RUNS)[:version]}, run)
-    store.close()
+    database(place, *RUNS.items()).close()
     return place
 
 

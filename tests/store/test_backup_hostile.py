@@ -5,31 +5,27 @@ import io
 import json
 import tarfile
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from store_databases import load
+from store_databases import database
 
 from scumble.errors import Corrupt, FileError, NewerVersion
 from scumble.store.backup import backup, restore
 from scumble.store.files import FileStore
 
 Member = tuple[tarfile.TarInfo, bytes]
-RUNS = {"r1": 2, "r2": 3}
 
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    folder = tmp_path_factory.mktemp("origin") / "db"
-    store = FileStore.create(folder, "d0")
-    load(store, 1, {"r1": 2}, "r1")
-    load(store, 2, RUNS, "r2")
-    store.close()
     sink = io.BytesIO()
-    backup(sink, FileStore(folder))
+    with closing(database(tmp_path_factory.mktemp("origin") / "db", ("r1", 2), ("r2", 3))) as store:
+        backup(sink, store)
     return sink.getvalue()
 
 
@@ -162,7 +158,7 @@ def test_members_twice_missing_swapped_or_added_are_refused(archive: bytes, plac
 
 
 def test_other_formats_are_refused(archive: bytes, place: Path) -> None:
-    other = [(info, content) for info, content in members(archive)]
+    other = members(archive)
     for info, _ in other:
         info.mtime = 1.5
     for content in (b"", bytes(1024), bytes(100_000), gzip.compress(archive), packed(other, pax=True)):

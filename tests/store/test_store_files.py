@@ -7,8 +7,8 @@ import shutil
 import stat
 import subprocess
 import tempfile
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -89,21 +89,13 @@ def test_more_runs_than_open_files(tmp_path: Path) -> None:
             write_run(store, run, 1)
         store.commit(1, manifest(1, runs))
     before = len(list(Path("/proc/self/fd").iterdir()))
-    failures: list[Exception] = []
 
-    def read_all() -> None:
-        try:
-            for run in list(runs) * 3:
-                assert read(store, run, 1, 0, 1) == pages_of(run, 1, 1)
-        except Exception as error:
-            failures.append(error)
+    def read_all(_: int) -> None:
+        for run in list(runs) * 3:
+            assert read(store, run, 1, 0, 1) == pages_of(run, 1, 1)
 
-    threads = [threading.Thread(target=read_all) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(read_all, range(8)))
     assert len(list(Path("/proc/self/fd").iterdir())) <= before + MOST_OPEN
     store.close()
     assert len(list(Path("/proc/self/fd").iterdir())) <= before

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -93,19 +94,10 @@ def test_what_happens_inside_a_request_is_listed_under_it(tmp_path: Path) -> Non
 
 
 def test_requests_of_several_threads_do_not_mix(tmp_path: Path) -> None:
-    made: list[Reads] = []
-
-    def make(storage: Storage) -> Enclave:
-        made.append(Reads(storage))
-        return made[0]
-
-    front = Provider(database(tmp_path, ("ab", 5)), make)
-    made[0].meet = threading.Barrier(4)
-    threads = [threading.Thread(target=front.request, args=(4 * n + 3, b"x" * n)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    front = provider(tmp_path)
+    front._enclave.meet = threading.Barrier(4)  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda n: front.request(4 * n + 3, b"x" * n), range(4)))
     found = list(front.transcript.exchanges())
     assert sorted(one.opened["session"] for one in found) == [3, 7, 11, 15]
     for one in found:

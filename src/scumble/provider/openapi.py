@@ -32,6 +32,7 @@ REFUSALS = {
 ALWAYS = (400, 404, 411, 413, 429, 431, 500, 503)
 SPOKEN = (*ALWAYS, 426)
 WITH_BODY = (*SPOKEN, 408)
+CHANGING, CHANGING_WITH_BODY = (*SPOKEN, 409), (*WITH_BODY, 409)
 
 
 @dataclass(frozen=True)
@@ -105,29 +106,18 @@ def _json(schema: Fields, what: str = "Here it is") -> Fields:
     return {"description": what, "content": _content("application/json", schema)}
 
 
-def _text() -> Fields:
-    return {"description": "Prometheus' text form", "content": _content("text/plain", {"type": "string"})}
-
-
 def _opaque(headers: dict[str, str]) -> Fields:
-    return {"description": "Opaque bytes", "headers": _headers(headers), "content": _bytes()}
+    return _empty("Opaque bytes", headers) | {"content": _content("application/octet-stream")}
 
 
 def _empty(what: str, headers: dict[str, str] | None = None) -> Fields:
-    return {"description": what, "headers": _headers(headers or {})}
-
-
-def _headers(described: dict[str, str]) -> Fields:
-    return {
-        name: {"description": what, "required": True, "schema": {"type": "string"}} for name, what in described.items()
+    described = {
+        name: {"description": text, "required": True, "schema": _TEXT} for name, text in (headers or {}).items()
     }
+    return {"description": what, "headers": described}
 
 
-def _bytes(schema: Fields | None = None) -> Fields:
-    return _content("application/octet-stream", schema or {})
-
-
-def _content(media_type: str, schema: Fields) -> Fields:
+def _content(media_type: str, schema: Fields | None = None) -> Fields:
     return {media_type: {"schema": schema} if schema else {}}
 
 
@@ -145,6 +135,7 @@ _SERVICE = _object(
     protocols={"type": "array", "items": _COUNT, "minItems": 2, "maxItems": 2},
     enclaves=_COUNT,
 )
+_FIGURES = {"description": "Prometheus' text form", "content": _content("text/plain", _TEXT)}
 _TIDIED = _object(runs=_COUNT)
 _VERSION = {
     "name": VERSION,
@@ -170,8 +161,8 @@ OPERATIONS = (
         _SESSION,
         "A sealed request; a sealed answer",
         {200: _opaque(_STAMP)},
-        (*WITH_BODY, 409),
-        _bytes(),
+        CHANGING_WITH_BODY,
+        _content("application/octet-stream"),
     ),
     Operation("leave", "DELETE", _SESSION, "End a session", {204: _empty("It has ended")}, SPOKEN),
     Operation(
@@ -183,7 +174,7 @@ OPERATIONS = (
         ALWAYS,
         more={"description": "503 has the same fields as 200 when no enclave is running."},
     ),
-    Operation("metrics", "GET", "/metrics", "Figures for Prometheus", {200: _text()}, ALWAYS),
+    Operation("metrics", "GET", "/metrics", "Figures for Prometheus", {200: _FIGURES}, ALWAYS),
     Operation("service", "GET", "/v1/service", "What is spoken here", {200: _json(_SERVICE)}, ALWAYS),
     Operation("openapi", "GET", "/v1/openapi.json", "This", {200: _json({"type": "object"})}, ALWAYS),
     Operation(
@@ -193,7 +184,7 @@ OPERATIONS = (
         f"A nonce of {NONCE_BYTES} bytes; an enclave's public key (32 bytes) and its evidence",
         {200: _opaque({ENCLAVE: "The enclave's id: a greeting begins with its 8 bytes"})},
         WITH_BODY,
-        _bytes({"type": "string", "minLength": NONCE_BYTES, "maxLength": NONCE_BYTES}),
+        _content("application/octet-stream", {**_TEXT, "minLength": NONCE_BYTES, "maxLength": NONCE_BYTES}),
     ),
     Operation(
         "describe",
@@ -209,7 +200,7 @@ OPERATIONS = (
         _DATABASE,
         "Make an empty database of an id; the tenant shows its token unless the service is open to all",
         {201: _empty("Made, or begun before under the same id and still empty")},
-        (*WITH_BODY, 409),
+        CHANGING_WITH_BODY,
         _content("text/plain", {"type": "string", "pattern": DATABASE_ID}),
         {"security": [{"tenant": []}, {}]},
     ),
@@ -219,8 +210,8 @@ OPERATIONS = (
         _DATABASE + "/sessions",
         "Open a session: the enclave's id (8 bytes) and a greeting that is sealed to its key",
         {200: _opaque({SESSION: "The session's number", **_STAMP})},
-        (*WITH_BODY, 409),
-        _bytes(),
+        CHANGING_WITH_BODY,
+        _content("application/octet-stream"),
     ),
     Operation(
         "hold",
@@ -228,7 +219,7 @@ OPERATIONS = (
         _SESSION + "/writer",
         "Hold the database for writing, or go on holding it: it lapses if the session is not heard of",
         {204: _empty("It is held", _STAMP)},
-        (*SPOKEN, 409),
+        CHANGING,
         more={"parameters": [_VERSION, _BUSY]},
     ),
     Operation("let_go", "DELETE", _SESSION + "/writer", "Let others write", {204: _empty("It is not held")}, SPOKEN),
@@ -238,6 +229,6 @@ OPERATIONS = (
         _SESSION + "/tidy",
         "Delete what no table has any more, while holding",
         {200: _json(_TIDIED)},
-        (*SPOKEN, 409),
+        CHANGING,
     ),
 )

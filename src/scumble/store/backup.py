@@ -88,7 +88,10 @@ def backup(sink: BinaryIO, store: Store, progress: Progress = _silent) -> Report
         writer.add("database.json", database_file(store.database))
         writer.add("HEAD", f"{manifest_name(version, snapshot.head)}\n".encode())
         for earlier in range(1, version):
-            manifest = _earlier(store, earlier)
+            try:
+                manifest = store.manifest(earlier)
+            except NotFound:
+                raise Tampered from None
             writer.add(f"manifests/{manifest_name(earlier, manifest)}", manifest)
         writer.add(f"manifests/{manifest_name(version, snapshot.head)}", snapshot.head)
         for run, shape in sorted(shapes.items()):
@@ -98,13 +101,6 @@ def backup(sink: BinaryIO, store: Store, progress: Progress = _silent) -> Report
         writer.add(CONTENTS, json.dumps(contents, indent=1).encode() + b"\n")
         writer.end()
     return Report(store.database, version, len(shapes), writer.written)
-
-
-def _earlier(store: Store, version: int) -> bytes:
-    try:
-        return store.manifest(version)
-    except NotFound:
-        raise Tampered from None
 
 
 class _Writer:
@@ -234,7 +230,10 @@ class _Reader:
 
     def pieces(self, name: str, size_bytes: int) -> Iterator[bytes]:
         """The content of the next member, which has to be of this name and size, in pieces."""
-        self._expect(name, size_bytes)
+        self._next()
+        if self._header != _header(name, size_bytes):
+            raise _broken()
+        self._header = b""
         digest, rest = sha256(), size_bytes
         while rest:
             piece = self._read(min(CHUNK_BYTES, rest))
@@ -242,7 +241,8 @@ class _Reader:
             rest -= len(piece)
             self._progress("restoring", self.read_bytes, None)
             yield piece
-        self._pad(size_bytes)
+        if self._read(-size_bytes % tarfile.BLOCKSIZE).strip(b"\0"):
+            raise _broken()
         self.members[name] = {"bytes": size_bytes, "sha256": digest.hexdigest()}
 
     def contents(self) -> Any:
@@ -265,22 +265,12 @@ class _Reader:
             if chunk.strip(b"\0"):
                 raise _broken()
 
-    def _expect(self, name: str, size_bytes: int) -> None:
-        self._next()
-        if self._header != _header(name, size_bytes):
-            raise _broken()
-        self._header = b""
-
     def _next(self) -> tarfile.TarInfo:
         self._header = self._header or self._read(tarfile.BLOCKSIZE)
         try:
             return tarfile.TarInfo.frombuf(self._header, "utf-8", "strict")
         except (tarfile.HeaderError, UnicodeDecodeError):
             raise _broken() from None
-
-    def _pad(self, size_bytes: int) -> None:
-        if self._read(-size_bytes % tarfile.BLOCKSIZE).strip(b"\0"):
-            raise _broken()
 
     def _read(self, count: int) -> bytes:
         content = bytearray()

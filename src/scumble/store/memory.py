@@ -1,7 +1,7 @@
 """The memory store: a database that is gone when its process ends. For tests, and to show what a store has to do.
 
-It keeps the same promises as the file store, under the same tests (tests/store/test_contract.py), but has no disk to
-make durable and no other process to share with.
+It keeps the same promises as the file store, under the same tests (tests/store/test_store_contract.py), but has no
+disk to make durable and no other process to share with.
 """
 
 import os
