@@ -1,4 +1,4 @@
-"""Greetings come from strangers: only one that its signer made for this enclave and this database opens a session."""
+"""Anybody can send a greeting: only one that its signer made for this enclave and this database opens a session."""
 
 import json
 from collections.abc import Callable
@@ -70,7 +70,7 @@ CHANGES: list[Callable[[dict[str, Any]], dict[str, Any]]] = [
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_no_field_can_be_changed_under_a_signature(change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """By whoever can seal to the enclave, which is everybody."""
+    """By anybody who can seal to the enclave, which everybody can."""
     fields = _fields(seal_greeting(PUBLIC, OWNER, SIGNER))
     assert open_greeting(ENCLAVE, _sealed(fields)) == OWNER
     with pytest.raises(Tampered):

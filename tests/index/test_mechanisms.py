@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from scumble import DPPLRIndex, IntegerDomain
 from scumble.errors import Corrupt, InvalidParameter
 from scumble.index.curve import Histogram
-from scumble.index.mechanisms import MECHANISMS
+from scumble.index.file import MECHANISMS
+from scumble.index.mechanisms import Mechanism, variance
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.mechanisms.scumble import (
     WideTree,
@@ -25,7 +26,6 @@ from scumble.index.mechanisms.scumble import (
     wide_tree,
     worthwhile,
 )
-from scumble.index.mechanisms.tree import Mechanism, variance
 from scumble.index.slack import SLACKS, SlackName
 from scumble.privacy.budget import unsafe_budget
 

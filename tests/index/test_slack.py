@@ -10,9 +10,9 @@ from scipy import stats
 from scumble import DPPLRIndex, IntegerDomain
 from scumble.index import dp_plr
 from scumble.index.curve import Histogram, MonotoneCurve, NoisyCurve, make_monotone
+from scumble.index.mechanisms import Tree
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.mechanisms.scumble import _exceeded_at_most, wide_tree
-from scumble.index.mechanisms.tree import Tree
 from scumble.index.segments import Segments
 from scumble.index.slack import lossless_delta, published_bound, release_bound, shift
 from scumble.privacy.budget import unsafe_budget

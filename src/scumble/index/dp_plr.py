@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from scumble.errors import FileError, InvalidParameter, NotFitted
 from scumble.index.contract import Index, Terms, check_count
 from scumble.index.curve import MAX_ROWS, Histogram, MonotoneCurve, NoisyCurve, make_monotone
-from scumble.index.file import IndexModel, decode, encode, fixed_bytes, most_segments
-from scumble.index.mechanisms import MECHANISMS
+from scumble.index.file import MECHANISMS, IndexModel, decode, encode, fixed_bytes, most_segments
 from scumble.index.segments import Segments, fit_segments, fit_within
 from scumble.index.slack import SLACKS, PaperSlack, SlackName
 from scumble.privacy.budget import Exact, exact, show

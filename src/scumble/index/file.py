@@ -17,14 +17,16 @@ from numpy.typing import NDArray
 
 from scumble.errors import Corrupt, DomainError, InvalidParameter, NewerVersion
 from scumble.index.contract import Positions
-from scumble.index.mechanisms import MECHANISMS
-from scumble.index.mechanisms.tree import Mechanism
+from scumble.index.mechanisms import Mechanism
+from scumble.index.mechanisms.paper import PAPER
+from scumble.index.mechanisms.scumble import SCUMBLE
 from scumble.index.segments import Segments, quantum
 from scumble.index.slack import SLACKS, Slack
 from scumble.privacy.budget import from_ratio, ratio
 from scumble.types import Domain, parse_domain
 
 __all__ = [
+    "MECHANISMS",
     "IndexModel",
     "decode",
     "decoded",
@@ -37,7 +39,7 @@ __all__ = [
 ]
 
 KEPT_MODELS = 1 << 14
-
+MECHANISMS: dict[str, Mechanism] = {mechanism.name: mechanism for mechanism in (SCUMBLE, PAPER)}
 
 IntArray = NDArray[np.int64]
 

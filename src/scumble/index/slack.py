@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from scumble.index.contract import Terms
 from scumble.index.curve import Histogram, MonotoneCurve, NoisyCurve
-from scumble.index.mechanisms.tree import Mechanism
+from scumble.index.mechanisms import Mechanism
 from scumble.index.segments import Segments
 from scumble.privacy.noise import discrete_laplace
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.index.curve import Histogram, Knots, NoisyCurve
-from scumble.index.mechanisms.tree import Mechanism, chernoff_bound, cumulant, rates_below, variance
+from scumble.index.mechanisms import Mechanism, chernoff_bound, cumulant, rates_below, variance
 from scumble.privacy.noise import add_discrete_laplace
 
 __all__ = [

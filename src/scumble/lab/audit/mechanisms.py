@@ -19,10 +19,10 @@ from scumble.index import slack as coverage
 from scumble.index.contract import Index, Terms
 from scumble.index.curve import Histogram
 from scumble.index.dp_plr import DPPLRIndex
+from scumble.index.mechanisms import Tree
 from scumble.index.mechanisms import scumble as adaptive_mechanism
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.mechanisms.scumble import release_adaptive_curve, wide_tree
-from scumble.index.mechanisms.tree import Tree
 from scumble.lab.audit.bound import Features
 from scumble.lab.audit.database import database
 from scumble.lab.audit.run import Subject, tapped, watched
