@@ -410,5 +410,5 @@ def test_plans_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
                 keys = ", ".join(str(2 * key) for key in range(length))
                 expected = min(length, 5)
                 assert db.sql(f"SELECT count(*) FROM t WHERE k IN ({keys})").fetchone() == (expected,), (turn, length)
-        (session,) = db.service._enclave._sessions.values()  # type: ignore[attr-defined]
-        assert len(session.work._plans) <= 4
+        (line,) = db.service._enclave._lines.values()  # type: ignore[attr-defined]
+        assert len(line.session._plans) <= 4

@@ -61,13 +61,7 @@ class Database:
     """
 
     def __init__(
-        self,
-        service: Service,
-        key: Key,
-        key_path: Path,
-        *,
-        accept_restored: bool = False,
-        owner: str | None = None,
+        self, service: Service, key: Key, key_path: Path, *, accept_restored: bool = False, owner: str | None = None
     ) -> None:
         """Open a database at a service; an analyst may name the public key of the `owner` it expects."""
         self._turn = threading.RLock()

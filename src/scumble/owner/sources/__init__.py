@@ -21,7 +21,7 @@ from typing import Any, Self
 from scumble.errors import FileError, InvalidParameter, ScumbleError
 from scumble.types import Domain
 
-__all__ = ["BATCH_ROWS", "FILES", "Reading", "Source", "needs", "open_column", "open_source", "sliced"]
+__all__ = ["BATCH_ROWS", "FILES", "Reading", "Source", "guarded", "needs", "open_column", "open_source", "sliced"]
 
 BATCH_ROWS = 1 << 16
 FILES = {
@@ -164,6 +164,17 @@ def sliced(batches: Iterator[Any], batch_rows: int) -> Iterator[Any]:
     for batch in batches:
         for start in range(0, len(batch), batch_rows):
             yield batch.slice(start, batch_rows)
+
+
+def guarded(batches: Iterator[Any], failures: tuple[type[Exception], ...], refusal: ScumbleError) -> Iterator[Any]:
+    """Pass batches on; where reading one fails, raise the refusal without the failure, whose text may quote a value."""
+    try:
+        yield from batches
+    except failures:
+        pass
+    else:
+        return
+    raise refusal
 
 
 def needs(module: str, extra: str, what: str) -> Any:

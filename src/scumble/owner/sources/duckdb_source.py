@@ -3,12 +3,10 @@
 SECRET rows. DuckDB's errors about the query are passed on; those about values are not, because they quote the values.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from scumble.errors import BadQuery, BadRows, FileError, ScumbleError
-from scumble.owner.sources import Reading, Source, sliced
+from scumble.owner.sources import Reading, Source, guarded, sliced
 
 __all__ = ["open_duckdb"]
 
@@ -18,6 +16,7 @@ _ABOUT_THE_QUERY = ("ParserException", "BinderException", "CatalogException", "S
 def open_duckdb(address: str, reading: Reading) -> Source:
     """Open the file at duckdb://PATH and run a query."""
     import duckdb
+    import pyarrow as pa
 
     path = Path(address.removeprefix("duckdb://"))
     if not path.is_file():
@@ -33,23 +32,11 @@ def open_duckdb(address: str, reading: Reading) -> Source:
         if reader is None:
             connection.close()
             raise BadQuery("the query returns no rows to load", hint="write a SELECT")
-        batches = sliced(_checked(reader, path, duckdb), reading.batch_rows)
-        return Source(reader.schema, None, batches, connection.close)
+        batches = guarded(reader, (duckdb.Error, pa.ArrowException, OSError), _failed(path))
+        return Source(reader.schema, None, sliced(batches, reading.batch_rows), connection.close)
     if connection is not None:
         connection.close()
     raise refusal
-
-
-def _checked(reader: Any, path: Path, duckdb: Any) -> Iterator[Any]:
-    import pyarrow as pa
-
-    try:
-        yield from reader
-    except (duckdb.Error, pa.ArrowException, OSError):
-        pass
-    else:
-        return
-    raise _failed(path)
 
 
 def _explained(path: Path, error: Exception, *, opened: bool) -> ScumbleError:

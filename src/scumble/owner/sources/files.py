@@ -1,11 +1,10 @@
 """Parquet and Arrow IPC files. SECRET rows: an error names the file and no value."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from scumble.errors import FileError, InvalidParameter
-from scumble.owner.sources import Reading, Source, sliced
+from scumble.owner.sources import Reading, Source, guarded, sliced
 
 __all__ = ["open_ipc", "open_parquet"]
 
@@ -57,16 +56,17 @@ def _guarded(path: Path, form: str, reading: Reading, opened: Callable[[], Sourc
     """Open a file and select its columns. If the file is broken, now or while it is read, say so without details."""
     import pyarrow as pa
 
+    failures = (pa.ArrowException, OSError, EOFError)
     broken = FileError(f"{path} is not a whole {form} file", hint="write it again, or restore it")
     try:
         source = opened()
-    except (pa.ArrowException, OSError, EOFError):
+    except failures:
         pass
     else:
         names = _chosen(path, reading.column, source.schema.names)
         schema = source.schema if names is None else pa.schema([source.schema.field(name) for name in names])
         batches = source.batches if names is None else (batch.select(names) for batch in source.batches)
-        return Source(schema, source.rows, sliced(_checked(batches, broken), reading.batch_rows), source.close)
+        return Source(schema, source.rows, sliced(guarded(batches, failures, broken), reading.batch_rows), source.close)
     raise broken
 
 
@@ -79,15 +79,3 @@ def _chosen(path: Path, column: str | None, names: list[str]) -> list[str] | Non
         known = ", ".join(map(repr, names[:_MOST_NAMES])) + (", ..." if len(names) > _MOST_NAMES else "")
         raise InvalidParameter(f"{path} has {found} {column!r}", hint=f"its columns are {known}")
     return [column]
-
-
-def _checked(batches: Iterator[Any], broken: FileError) -> Iterator[Any]:
-    import pyarrow as pa
-
-    try:
-        yield from batches
-    except (pa.ArrowException, OSError, EOFError):
-        pass
-    else:
-        return
-    raise broken

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from scumble.errors import BadRows, InvalidParameter
-from scumble.owner.sources import Reading, Source, sliced
+from scumble.owner.sources import Reading, Source, guarded, sliced
 
 __all__ = ["open_object"]
 
@@ -41,20 +41,11 @@ def open_object(source: Any, reading: Reading) -> Source:  # noqa: PLR0911  (one
 
 
 def _reader(reader: Any, batch_rows: int) -> Source:
-    return Source(reader.schema, None, sliced(_streamed(reader), batch_rows), reader.close)
-
-
-def _streamed(reader: Any) -> Iterator[Any]:
-    """Read a stream. Drop the text of its producer's errors, which may quote a value."""
     import pyarrow as pa
 
-    try:
-        yield from reader
-    except (pa.ArrowException, OSError):
-        pass
-    else:
-        return
-    raise BadRows("the stream of rows failed half-way", hint="read it without Scumble to see why")
+    refusal = BadRows("the stream of rows failed half-way", hint="read it without Scumble to see why")
+    batches = guarded(reader, (pa.ArrowException, OSError), refusal)
+    return Source(reader.schema, None, sliced(batches, batch_rows), reader.close)
 
 
 def _batches(tables: Iterator[Any]) -> Iterator[Any]:
@@ -66,32 +57,19 @@ def _pandas(frame: Any, batch_rows: int) -> Source:
     """Read a frame without its index. The objects in a column must all have one type."""
     import pyarrow as pa
 
-    frame = frame.set_axis([str(name) for name in frame.columns], axis="columns")
-    try:
-        schema = pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
-    except (pa.ArrowException, ValueError, TypeError):
-        pass
-    else:
-        return Source(schema, len(frame), _pandas_batches(frame, schema, batch_rows))
-    raise _mixed()
-
-
-def _pandas_batches(frame: Any, schema: Any, batch_rows: int) -> Iterator[Any]:
-    import pyarrow as pa
-
-    try:
-        for start in range(0, len(frame), batch_rows):
-            part = frame.iloc[start : start + batch_rows]
-            yield pa.RecordBatch.from_pandas(part, schema, preserve_index=False).replace_schema_metadata()
-    except (pa.ArrowException, ValueError, TypeError):
-        pass
-    else:
-        return
-    raise _mixed()
-
-
-def _mixed() -> BadRows:
-    return BadRows(
+    failures = (pa.ArrowException, ValueError, TypeError)
+    mixed = BadRows(
         "a column of the frame holds values of several types, or two columns have one name",
         hint="convert it with astype, or rename one of them",
     )
+    frame = frame.set_axis([str(name) for name in frame.columns], axis="columns")
+    try:
+        schema = pa.Schema.from_pandas(frame, preserve_index=False).remove_metadata()
+    except failures:
+        pass
+    else:
+        parts = (frame.iloc[start : start + batch_rows] for start in range(0, len(frame), batch_rows))
+        made = (pa.RecordBatch.from_pandas(part, schema, preserve_index=False) for part in parts)
+        batches = guarded((batch.replace_schema_metadata() for batch in made), failures, mixed)
+        return Source(schema, len(frame), batches)
+    raise mixed

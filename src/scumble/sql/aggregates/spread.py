@@ -33,13 +33,9 @@ def _finisher(argument: Argument, *, sample: bool, root: bool) -> Finish:
     return finish
 
 
-def _spread(*calls: type[exp.AggFunc], sample: bool, root: bool) -> AggregateFunction:
-    return AggregateFunction(calls, "squares", _takes, partial(_finisher, sample=sample, root=root))
-
-
 SPREADS = (
-    _spread(exp.Variance, sample=True, root=False),
-    _spread(exp.VariancePop, sample=False, root=False),
-    _spread(exp.Stddev, exp.StddevSamp, sample=True, root=True),
-    _spread(exp.StddevPop, sample=False, root=True),
+    AggregateFunction((exp.Variance,), "squares", _takes, partial(_finisher, sample=True, root=False)),
+    AggregateFunction((exp.VariancePop,), "squares", _takes, partial(_finisher, sample=False, root=False)),
+    AggregateFunction((exp.Stddev, exp.StddevSamp), "squares", _takes, partial(_finisher, sample=True, root=True)),
+    AggregateFunction((exp.StddevPop,), "squares", _takes, partial(_finisher, sample=False, root=True)),
 )
