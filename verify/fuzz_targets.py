@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
+from io import BytesIO
 from itertools import repeat
 from pathlib import Path
 from random import Random
@@ -42,12 +43,15 @@ from scumble.owner.sources import open_source
 from scumble.owner.versions import Anchor, Session
 from scumble.provider.front import Provider
 from scumble.sql import explain, prepare
+from scumble.store.backup import backup, restore
 from scumble.store.files import FileStore
 from scumble.store.manifests import stated_shapes
+from scumble.store.memory import MemoryStore
+from scumble.store.protocol import Store
 from scumble.types import parse_domain, parse_type, schema_of
 from scumble.wire import requests
 from scumble.wire.grants import Grant
-from scumble.wire.storage import MAGIC, RunShape, Storage, unpack
+from scumble.wire.storage import MAGIC, unpack
 
 __all__ = ["PLANTED", "TARGETS", "Ready", "holds"]
 
@@ -95,57 +99,17 @@ def _make_database(home: Path) -> Database:
     return db
 
 
-class _Overlay:
-    """A `Storage` that reads a real store, and keeps in memory what is written: every input finds the same database."""
+def _copier(store: Store) -> Callable[[], MemoryStore]:
+    """A function that copies a database into memory, so that every input finds the same one."""
+    archive = BytesIO()
+    backup(archive, store)
 
-    def __init__(self, store: Storage, head: bytes | None = None) -> None:
-        self._store, self._head = store, head
-        self._pages: dict[tuple[str, int], bytearray] = {}
-        self._slots: dict[tuple[str, int], int] = {}
-        self._tags: dict[str, Sequence[bytes]] = {}
-        self._scratch: dict[str, bytes] = {}
+    def copy() -> MemoryStore:
+        made = MemoryStore()
+        restore(BytesIO(archive.getvalue()), made.restoring())
+        return made
 
-    def head(self) -> bytes:
-        return self._store.head() if self._head is None else self._head
-
-    def manifest(self, version: int) -> bytes:
-        return self._store.manifest(version)
-
-    def tags(self, run: str, column: int) -> bytes:
-        return bytes(self._tags[run][column]) if run in self._tags else self._store.tags(run, column)
-
-    def read(self, run: str, column: int, first_page: int, pages: int, into: memoryview) -> None:
-        if (run, column) not in self._pages:
-            self._store.read(run, column, first_page, pages, into)
-            return
-        start = first_page * self._slots[run, column]
-        found = self._pages[run, column][start : start + len(into)]
-        if len(found) != len(into):
-            raise Tampered
-        into[:] = found
-
-    def create_run(self, run: str, shape: RunShape) -> None:
-        for column, (pages, slot_bytes) in enumerate(shape):
-            self._pages[run, column], self._slots[run, column] = bytearray(pages * slot_bytes), slot_bytes
-
-    def write(self, run: str, column: int, first_page: int, pages: bytes | memoryview) -> None:
-        start = first_page * self._slots[run, column]
-        self._pages[run, column][start : start + len(pages)] = pages
-
-    def finish_run(self, run: str, tags: Sequence[bytes]) -> None:
-        self._tags[run] = tags
-
-    def commit(self, version: int, manifest: bytes) -> None:
-        self._head = manifest
-
-    def write_scratch(self, name: str, sealed: bytes | memoryview) -> None:
-        self._scratch[name] = bytes(sealed)
-
-    def read_scratch(self, name: str) -> bytes:
-        return self._scratch[name]
-
-    def drop_scratch(self) -> None:
-        self._scratch.clear()
+    return copy
 
 
 # --- mutations -------------------------------------------------------------------------------------
@@ -420,10 +384,8 @@ def _manifest(home: Path) -> Ready:
 
     def run(data: bytes) -> None:
         for read in (unpack, stated_shapes, lambda content: open_manifest(keys, content)):
-            try:
+            with suppress(ScumbleError):
                 read(data)
-            except ScumbleError:
-                continue
 
     return Ready(run, [head], _mutate_manifest)
 
@@ -432,17 +394,19 @@ def _catalog(home: Path) -> Ready:
     """Any JSON in a manifest that the right key sealed: through the enclave, and to the owner."""
     with _make_database(home) as db:
         assert isinstance(db.service, Provider)
-        store, key = db.service.store, db._versions.key.as_owner()
+        key, copy = db._versions.key.as_owner(), _copier(db.service.store)
     data_key, signer = key.data_key(), key.signing_key()
     keys = DataKeys(data_key, key.database)
-    public, sealed = unpack(store.head())
+    public, sealed = unpack(copy().head())
     secret = keys.manifest.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], public)
 
     def run(data: bytes) -> None:
         nonce, public = bytes(NONCE_BYTES), data.replace(b"DATABASE", key.database.encode())
         rest = nonce + keys.manifest.encrypt(nonce, secret, public)
         head = MAGIC + struct.pack("<I", len(public)) + public + rest
-        session = Session(TrustedEnclave(_Overlay(store, head)), key.database, signer, data_key)
+        held = copy()
+        held._manifests[-1] = head
+        session = Session(TrustedEnclave(held), key.database, signer, data_key)
         for table in session.ask(requests.Open(None)).catalog.tables:
             for index in (run.index for run in table.runs if run.index is not None):
                 index_file.decode(index)
@@ -457,7 +421,7 @@ def _wire(home: Path) -> Ready:
     """Requests in a session with the owner's key, with any content: `SEPARATOR` stands between two of them."""
     with _make_database(home) as db:
         assert isinstance(db.service, Provider)
-        store, key, table = db.service.store, db._versions.key, db.table("t")
+        key, table, copy = db._versions.key, db.table("t"), _copier(db.service.store)
         queries = [
             "SELECT count(*), sum(k), min(name), stddev(share) FROM t WHERE k < 20 GROUP BY colour",
             "SELECT sum(k * (k + 2)) FROM t WHERE k < 5 OR name = 'ash'",
@@ -467,15 +431,15 @@ def _wire(home: Path) -> Ready:
     data_key, signer = key.data_key(), key.signing_key()
 
     def run(data: bytes) -> None:
-        session = Session(TrustedEnclave(_Overlay(store)), key.database, signer, data_key)
-        session.ask(requests.Open(None))
         named = data.replace(b"TABLE-ID", table.id.encode()).replace(b"RUN-ID", table.runs[0].id.encode())
-        for request in named.split(SEPARATOR)[:12]:
-            if request and not _is_large(request):
-                try:
-                    session._exchange(request)
-                except ScumbleError:
-                    continue
+        held = copy()
+        with held.writer():
+            session = Session(TrustedEnclave(held), key.database, signer, data_key)
+            session.ask(requests.Open(None))
+            for request in named.split(SEPARATOR)[:12]:
+                if request and not _is_large(request):
+                    with suppress(ScumbleError):
+                        session._exchange(request)
 
     def mutate(data: bytes, rng: Random) -> bytes:
         parts = data.split(SEPARATOR)
@@ -594,10 +558,8 @@ def _sql(home: Path) -> Ready:
         for shift in range(len(_VALUES) if keys else 1):
             values = [_VALUES[(place + shift) % len(_VALUES)] for place in range(min(statement._needed, 50))]
             named = {key: _VALUES[(n + shift) % len(_VALUES)] for n, key in enumerate(keys) if isinstance(key, str)}
-            try:
+            with suppress(ScumbleError):
                 explain(statement.bind(named or values))
-            except ScumbleError:
-                continue
 
     words = (
         "LATERAL UNNEST PIVOT OFFSET DISTINCT ON ROLLUP CUBE ALL SOME GLOB :: ** // << @> -> ->> != ~ $0 ?1 :x -- /*"

@@ -40,13 +40,6 @@ def test_a_wrong_token_is_refused(gateway: Gateway, token: str) -> None:
         asked.execute("SELECT 1")
 
 
-@pytest.mark.parametrize("shown", ["Bearer wörter", "Bearer \udcff", "Basic ü", "Basic w7w6w7w", "Bearer", "", "ü"])
-def test_what_is_no_ascii_is_nobodys_token(shown: str) -> None:
-    """Drivers refuse to send such a header; a client without a driver can."""
-    assert client_of(shown, {"alice": hash_of(ALICE)}) is None
-    assert client_of(f"Bearer {ALICE}", {"alice": hash_of(ALICE)}) == ("alice", ALICE)
-
-
 def test_no_token_is_refused_at_every_call(gateway: Gateway) -> None:
     with Bare(gateway, None) as bare:
         calls: list[Any] = [
@@ -78,8 +71,10 @@ def test_headers_that_are_none_let_nobody_in() -> None:
     known = {"alice": hash_of(ALICE)}
     password = base64.b64encode(f"alice:{ALICE}".encode()).decode()
     assert client_of(f"Bearer {ALICE}", known) == client_of(f"basic {password}", known) == ("alice", ALICE)
-    for header in ("", "Bearer", f"Token {ALICE}", "Basic ///", "Basic =", "Basic /w==", ALICE, "Basic YWxpY2U="):
-        assert client_of(header, known) is None
+    # Drivers refuse to send a header that is not ASCII; a client without a driver can.
+    foreign = ("Bearer wörter", "Bearer \udcff", "Basic ü", "Basic w7w6w7w", "ü")
+    broken = ("", "Bearer", f"Token {ALICE}", "Basic ///", "Basic =", "Basic /w==", ALICE, "Basic YWxpY2U=")
+    assert not [header for header in foreign + broken if client_of(header, known) is not None]
     assert new_token() != new_token()
     assert len(new_token()) == 43
 
