@@ -1,7 +1,7 @@
 """The contract of every key domain, held against brute force over exact keys."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from raising import raised
 
 from scumble import types
-from scumble.errors import DomainError, InvalidKeys, InvalidParameter, OutOfDomain
+from scumble.errors import InvalidKeys, InvalidParameter, OutOfDomain
 from scumble.types import (
     MAX_SIZE,
     CategoryDomain,
@@ -96,16 +97,6 @@ KINDS: list[Domain] = [
     StringDomain(["d", "m", "t"]),
 ]
 each_kind = pytest.mark.parametrize("domain", KINDS, ids=lambda domain: domain.text.partition(":")[0])
-
-
-def raised(error: type[DomainError] | type[InvalidKeys], call: Callable[[], object]) -> str:
-    """Return the message of the error that a call must raise, which may drag no other error along."""
-    with pytest.raises(error) as caught:
-        call()
-    assert caught.value.hint
-    cause = caught.value.__context__
-    assert cause is None, "a chained error could show the key"
-    return str(caught.value)
 
 
 def brute_span(ranked: Sequence[tuple[Any, int]], low: Any, high: Any) -> tuple[int, int]:
