@@ -87,14 +87,14 @@ class TimeGrid(GridDomain):
         plain = read_key(key, place)
         instant = nanoseconds(plain, place)
         if instant is None:
-            raise self._no_such_type(place, plain)
+            raise self._wrong_type(place, type(plain).__name__)
         return instant
 
     def _ticks(self, column: KeyColumn, place: Place) -> Ticks | None:
         if isinstance(column, Ticks) and column.kind == "time":
             return column
         if isinstance(column, Ticks | Floats) and len(column):
-            raise self._no_such_type(place, column.type_name)
+            raise self._wrong_type(place, column.type_name)
         return None
 
 

@@ -236,7 +236,7 @@ class DecimalDomain(GridDomain):
             if plain.is_nan():
                 raise is_nan(place)
             return exact(plain, self._places)
-        raise self._no_such_type(place, plain)
+        raise self._wrong_type(place, type(plain).__name__)
 
     def _units_of_float(self, value: float, place: Place) -> Units:
         if math.isnan(value):
@@ -258,19 +258,16 @@ class DecimalDomain(GridDomain):
     def _ticks(self, column: KeyColumn, place: Place) -> Ticks | None:
         if isinstance(column, Ticks):
             if column.kind == "time":
-                raise self._no_such_type(place, column.type_name)
+                raise self._wrong_type(place, column.type_name)
             return Ticks(column.values, "decimal", column.tick * 10**self._places, column.type_name)
         if isinstance(column, Floats) and self._places <= _EXACT_TENS:
             units, read = _snapped(column.values, self._places, self._float_limit)
             if read.all():
                 return Ticks(units, "decimal", Fraction(1), column.type_name)
             if not place.query:
-                self._refuse_float(column.values, int(np.argmin(read)), place)
+                row = int(np.argmin(read))
+                self._rank_of(self._units_of_float(float(column.values[row]), place.at(row)), place.at(row))
         return None
-
-    def _refuse_float(self, values: NDArray[np.float64], row: int, place: Place) -> None:
-        at = place.at(row)
-        self._rank_of(self._units_of_float(float(values[row]), at), at)
 
 
 def decimal_part(part: str, value: object) -> Decimal:

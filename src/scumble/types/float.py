@@ -28,7 +28,6 @@ from scumble.types.domain import (
     is_nan,
     number_parts,
     outside,
-    wrong_type,
 )
 from scumble.types.grid import coarsen
 from scumble.types.integer import NUMERIC_SOURCES, is_common
@@ -230,7 +229,7 @@ class FloatDomain(Domain):
             number = exact(plain)
             return number if isinstance(number, float) else Fraction(number)
         if isinstance(plain, bool) or not isinstance(plain, int | float | Fraction):
-            raise wrong_type(place, type(plain).__name__, self.label, self.takes)
+            raise self._wrong_type(place, type(plain).__name__)
         if isinstance(plain, float) and not math.isfinite(plain):
             if math.isnan(plain):
                 raise is_nan(place)
@@ -246,7 +245,7 @@ class FloatDomain(Domain):
                 return None
             return column.values.astype(np.float64)
         if isinstance(column, Ticks) and column.kind == "time":
-            raise wrong_type(place, column.type_name, self.label, self.takes)
+            raise self._wrong_type(place, column.type_name)
         return None
 
     def _rank_of(self, exact: Fraction | float, place: Place) -> int:

@@ -200,14 +200,14 @@ class IntegerDomain(GridDomain):
         plain = int(key) if type(key) is np.int64 else read_key(key, place)
         if isinstance(plain, int) and not isinstance(plain, bool):
             return plain
-        raise self._no_such_type(place, plain)
+        raise self._wrong_type(place, type(plain).__name__)
 
     def _ticks(self, column: KeyColumn, place: Place) -> Ticks | None:
         if isinstance(column, Ticks) and column.kind == "integer":
             return column
         if isinstance(column, Objects) or len(column) == 0:
             return None
-        raise self._no_such_type(place, column.type_name)
+        raise self._wrong_type(place, column.type_name)
 
 
 def _integer(part: str, value: object) -> int:

@@ -71,9 +71,8 @@ class Table:
         return sum(run.capacity for run in self.runs_by(self.attributes[0])) if self.runs else 0
 
     def __repr__(self) -> str:
-        return (
-            f"<Table {self.name}: {len(self.schema)} columns, capacity {self.capacity:,}, indexes on {self._indexed}>"
-        )
+        indexed = ", ".join(attribute for attribute in self.attributes if attribute is not None) or "nothing"
+        return f"<Table {self.name}: {len(self.schema)} columns, capacity {self.capacity:,}, indexes on {indexed}>"
 
     def _repr_html_(self) -> str:
         from scumble.index.file import decoded  # only a notebook needs it
@@ -86,10 +85,6 @@ class Table:
         )
         caption = f"<caption>{html.escape(self.name)}: capacity {self.capacity:,}</caption>"
         return f"<table>{caption}<tr><th>column</th><th>type</th><th>index</th></tr>{rows}</table>"
-
-    @property
-    def _indexed(self) -> str:
-        return ", ".join(attribute for attribute in self.attributes if attribute is not None) or "nothing"
 
     def slot_bytes(self, column: int, page_rows: int) -> int:
         """How many bytes a sealed page of a column takes."""
