@@ -192,8 +192,8 @@ class CategoryDomain(ListDomain):
     _places: dict[str, int] = field(compare=False)
 
     def __init__(self, values: Sequence[str]) -> None:
-        object.__setattr__(self, "values", string_list(values, "categories"))
-        object.__setattr__(self, "_places", {value: rank for rank, value in enumerate(self.values)})
+        listed = string_list(values, "categories")
+        self._set(values=listed, _places={value: rank for rank, value in enumerate(listed)})
 
     @property
     def column_type(self) -> CategoryType:

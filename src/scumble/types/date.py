@@ -121,9 +121,7 @@ class DateDomain(TimeGrid):
                 raise DomainPartError(part, f"{_NAMES[part]} day has a time of day", hint="write it like 2020-12-31")
         if last < first:
             raise DomainPartError("high", "the last day is before the first", hint="swap the bounds")
-        object.__setattr__(self, "low", date.fromisoformat(write_iso(first, date_only=True)))
-        object.__setattr__(self, "high", date.fromisoformat(write_iso(last, date_only=True)))
-        object.__setattr__(self, "_grid", Grid.build(first, last, DAY_NS))
+        self._set(low=_day(first // DAY_NS), high=_day(last // DAY_NS), _grid=Grid.build(first, last, DAY_NS))
 
     @property
     def text(self) -> str:
@@ -185,12 +183,10 @@ def read_iso(text: str) -> int | None:
     return _of_datetime(local) + int((decimals or "0").ljust(9, "0")) - offset
 
 
-def write_iso(instant: int, *, date_only: bool = False) -> str:
+def write_iso(instant: int) -> str:
     """Write an instant as ISO text with as many decimals as it needs."""
     seconds, rest = divmod(instant, 10**9)
     moment = EPOCH + timedelta(seconds=seconds)
-    if date_only:
-        return moment.date().isoformat()
     return moment.isoformat() + (f".{rest:09d}".rstrip("0") if rest else "")
 
 

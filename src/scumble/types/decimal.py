@@ -201,9 +201,7 @@ class DecimalDomain(GridDomain):
         check_bounds(low, high, step, "use a step such as 0.01")
         places = max(_places(value) for value in (low, high, step))
         grid = Grid.build(*(int(Fraction(value) * 10**places) for value in (low, high, step)))
-        fields = (("low", low), ("high", high), ("step", step), ("_places", places), ("_grid", grid))
-        for name, value in fields:
-            object.__setattr__(self, name, value)
+        self._set(low=low, high=high, step=step, _places=places, _grid=grid)
 
     @property
     def cell_type(self) -> str:

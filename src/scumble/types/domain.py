@@ -226,6 +226,11 @@ class Domain(ABC):
         text = self.text
         return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
+    def _set(self, **fields: Any) -> None:
+        """Set the fields of a frozen domain, once, as it is made."""
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
     def _wrong_type(self, place: Place, type_name: str) -> InvalidKeys:
         """Build the error for a key or a column of a type that the domain cannot map."""
         trouble = f": {type_name} is not what the domain {self.label} maps"

@@ -178,8 +178,7 @@ class FloatDomain(Domain):
         bins = _Bins.build(Fraction(low), Fraction(high), Fraction(step) * width)
         if bins.stride < math.ulp(max(abs(bins.least), abs(bins.most))):
             raise DomainPartError("step", "the step is finer than floats between the bounds", hint="use decimal:")
-        for name, value in (("low", low), ("high", high), ("step", step), ("_width", width), ("_bins", bins)):
-            object.__setattr__(self, name, value)
+        self._set(low=low, high=high, step=step, _width=width, _bins=bins)
 
     @property
     def size(self) -> int:

@@ -157,9 +157,7 @@ class IntegerDomain(GridDomain):
         low, high, step = (_integer(part, value) for part, value in (("low", low), ("high", high), ("step", step)))
         check_bounds(low, high, step, "use a step of 1 or more")
         grid = Grid.build(low, high, step)
-        for name, value in (("low", low), ("high", high), ("step", step), ("_grid", grid)):
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "_plain", step == 1 and grid.width == 1)
+        self._set(low=low, high=high, step=step, _grid=grid, _plain=step == 1 and grid.width == 1)
 
     @classmethod
     def of_parts(cls, low: str, high: str, step: str = "1") -> "IntegerDomain":

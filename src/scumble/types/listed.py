@@ -125,9 +125,7 @@ class ExplicitKeys(ListDomain):
         words = None if texts else integers(listed)
         if words is None and not texts:
             raise DomainPartError("list", "the keys do not fit in 64 bits, with or without sign", hint="use strings")
-        object.__setattr__(self, "keys", listed)
-        object.__setattr__(self, "_sorted", words)
-        object.__setattr__(self, "_places", {key: rank for rank, key in enumerate(listed)} if texts else {})
+        self._set(keys=listed, _sorted=words, _places={key: rank for rank, key in enumerate(listed)} if texts else {})
 
     @property
     def cell_type(self) -> str:

@@ -305,7 +305,7 @@ class StringDomain(ListDomain):
             )
         if len(listed) == MAX_SIZE:
             raise DomainPartError("list", f"there are more than {MAX_SIZE} ranks", hint="use fewer split points")
-        object.__setattr__(self, "splits", listed)
+        self._set(splits=listed)
 
     @property
     def size(self) -> int:

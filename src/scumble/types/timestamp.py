@@ -179,11 +179,9 @@ class TimestampDomain(TimeGrid):
         first, last, bin_ns = bound_of("low", low), bound_of("high", high), read_resolution(resolution)
         if last < first:
             raise DomainPartError("high", "the last time is before the first", hint="swap the bounds")
-        object.__setattr__(self, "low", write_iso(first))
-        object.__setattr__(self, "high", write_iso(last))
         unit = next(name for name, size in UNITS.items() if bin_ns % size == 0)
-        object.__setattr__(self, "resolution", f"{bin_ns // UNITS[unit]}{unit}")
-        object.__setattr__(self, "_grid", Grid.build(first, last, bin_ns, binned=True))
+        grid = Grid.build(first, last, bin_ns, binned=True)
+        self._set(low=write_iso(first), high=write_iso(last), resolution=f"{bin_ns // UNITS[unit]}{unit}", _grid=grid)
 
     @property
     def cell_type(self) -> str:
