@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scumble.errors import InvalidKeys
 from scumble.types.arrow import values_of
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords, clipped_span
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords
 from scumble.types.domain import Domain, DomainPartError, Part, unreadable
 from scumble.types.grid import Grid, GridDomain, Units
 from scumble.types.keys import DAY_NS, KEY, UNIT_NS, Floats, KeyColumn, Place, Ticks, is_null, read_key
@@ -67,7 +67,7 @@ class DateType(ColumnType):
         return None if ticks is None else (-(-ticks // DAY_NS), ticks // DAY_NS)
 
     def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
-        return clipped_span(domain, low[0], high[0], (FIRST_DAY, LAST_DAY), _day)
+        return self._clipped_span(domain, low, high, FIRST_DAY, LAST_DAY)
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
         return values_of(array, np.int32).astype(np.int64)

@@ -16,20 +16,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.errors import InvalidParameter
+from scumble.errors import InvalidKeys, InvalidParameter
 from scumble.types.arrow import bitmap, cast, check_rows, refused, unstorable, values_of
 from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, ValueWords, bytes_for, numbers_in
-from scumble.types.domain import (
-    TITLES,
-    DomainPartError,
-    Part,
-    check_bounds,
-    is_nan,
-    number_parts,
-    off_grid,
-    too_coarse,
-    unreadable,
-)
+from scumble.types.domain import TITLES, DomainPartError, Part, check_bounds, is_nan, number_parts, off_grid, unreadable
 from scumble.types.grid import Grid, GridDomain, Units
 from scumble.types.integer import NUMERIC_SOURCES, beyond, is_common, unscaled
 from scumble.types.keys import Floats, KeyColumn, Place, Ticks, read_key
@@ -247,7 +237,10 @@ class DecimalDomain(GridDomain):
                 return units
         if place.query:
             return Fraction(value) * Fraction(10**self._places)
-        raise (off_grid if abs(value) < self._float_limit else too_coarse)(place, self.label)
+        if abs(value) < self._float_limit:
+            raise off_grid(place, self.label)
+        trouble = f" is a float too large to tell neighbours on the grid of {self.label} apart"
+        raise place.refused(InvalidKeys, trouble, "pass Decimal, text or Arrow decimals, which are exact")
 
     @property
     def _float_limit(self) -> float:

@@ -32,12 +32,6 @@ def unreadable(place: Place, form: str) -> InvalidKeys:
     return place.refused(InvalidKeys, f" is text that does not read as {form}", "correct or drop that row")
 
 
-def too_coarse(place: Place, label: str) -> InvalidKeys:
-    """Build the error for a float so large that neighbouring grid points look the same."""
-    trouble = f" is a float too large to tell neighbours on the grid of {label} apart"
-    return place.refused(InvalidKeys, trouble, "pass Decimal, text or Arrow decimals, which are exact")
-
-
 def outside(place: Place, label: str) -> OutOfDomain:
     """Build the error for a key beyond the bounds of its domain."""
     return place.refused(OutOfDomain, f" is outside the domain {label}", "widen the domain, or drop that row")

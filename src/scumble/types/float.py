@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import cast, values_of
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords, clipped_span
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords
 from scumble.types.decimal import DECIMAL, NUMBER, decimal_part, exact
 from scumble.types.domain import (
     EMPTY,
@@ -112,7 +112,7 @@ class FloatType(ColumnType):
         return None
 
     def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
-        return clipped_span(domain, low[0], high[0], (-_INFINITY, _INFINITY - 1), float_of)
+        return self._clipped_span(domain, low, high, -_INFINITY, _INFINITY - 1)
 
     @property
     def arrow_name(self) -> str:

@@ -30,7 +30,6 @@ UNIT_NS = {
 _NAT = -(2**63)
 _FAR_MONTHS = 12 * 20_000  # beyond every date that a domain can hold, and safe to turn into days
 
-
 Refused = TypeVar("Refused", InvalidKeys, OutOfDomain)
 
 

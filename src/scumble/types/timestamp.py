@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import values_of
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords, clipped_span
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords
 from scumble.types.date import (
     EPOCH,
     FIRST_DAY,
@@ -116,14 +116,7 @@ class TimestampType(ColumnType):
     def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
         per_second = _PER_SECOND[self._unit]
         least, most = FIRST_DAY * _DAY_SECONDS * per_second, (LAST_DAY + 1) * _DAY_SECONDS * per_second - 1
-        if self._unit == "ns":
-            return clipped_span(domain, low[0], high[0], (max(least, -(2**63) + 1), most), _nanosecond)
-        scale = self._unit_ns // 1000
-
-        def moment(word: int) -> datetime:
-            return EPOCH + timedelta(microseconds=word * scale)
-
-        return clipped_span(domain, low[0], high[0], (least, most), moment)
+        return self._clipped_span(domain, low, high, max(least, -(2**63) + 1), most)
 
     @property
     def arrow_type(self) -> Any:
@@ -149,10 +142,6 @@ class TimestampType(ColumnType):
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
         return values_of(array, np.int64).copy()
-
-
-def _nanosecond(word: int) -> np.datetime64:
-    return np.datetime64(word, "ns")
 
 
 @dataclass(frozen=True, init=False, repr=False)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, get_args
 
 import numpy as np
@@ -254,11 +255,7 @@ class RowLayout:
     @cached_property
     def column_offsets(self) -> tuple[int, ...]:
         """The first word of every column."""
-        offsets, at = [], 0
-        for column in self.schema:
-            offsets.append(at)
-            at += column.type.words
-        return tuple(offsets)
+        return tuple(accumulate((column.type.words for column in self.schema), initial=0))[:-1]
 
     @cached_property
     def validity_offset(self) -> int:
