@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from raising import raised
 
-from scumble.errors import DomainError, InvalidKeys, OutOfDomain, ScumbleError
+from scumble.errors import DomainError, InvalidKeys, OutOfDomain
 from scumble.types import (
     MAX_SIZE,
     CategoryDomain,
@@ -70,16 +71,6 @@ STRAYS: list[tuple[Domain, Any, str]] = [
 ]
 
 
-def raised(error: type[ScumbleError], call: Any) -> str:
-    with pytest.raises(error) as caught:
-        call()
-    assert type(caught.value) is error
-    assert caught.value.hint
-    context = caught.value.__context__
-    assert context is None, "a chained error could show the key"
-    return str(caught.value)
-
-
 @pytest.mark.parametrize(("domain", "key", "trouble"), STRAYS)
 def test_a_stray_key_is_refused_by_row_and_never_shown(domain: Domain, key: Any, trouble: str) -> None:
     good = domain.key(0)
@@ -135,13 +126,13 @@ def test_not_a_number_is_refused(domain: Domain) -> None:
 
 
 WRONG: list[tuple[Domain, list[Any]]] = [
-    (INTEGERS, [True, 7.0, "7", Decimal(7), b"7", np.bool_(True), np.timedelta64(7, "D"), np.datetime64("2020-01-01")]),
+    (INTEGERS, [True, 7.0, "secret", Decimal(7), b"7", np.bool_(True), np.timedelta64(7, "D"), np.datetime64("2020")]),
     (DECIMALS, [True, b"7", datetime(2020, 1, 1), np.timedelta64(7, "D"), 7j]),
     (DATES, [7, 7.0, True, b"2020-01-01"]),
     (TIMES, [7, 7.0, True]),
-    (FLOATS, [True, "7.0", np.datetime64("2020-01-01"), 7j]),
+    (FLOATS, [True, "secret", np.datetime64("2020-01-01"), 7j]),
     (CATEGORIES, [7, b"a", 7.0, True]),
-    (LISTED, ["5", 5.0, True, b"5"]),
+    (LISTED, ["secret", 5.0, True, b"5"]),
     (LISTED_TEXT, [5, b"a"]),
     (STRINGS, [7, b"a"]),
 ]
@@ -161,7 +152,9 @@ def test_a_key_of_the_wrong_type_is_refused(domain: Domain, key: Any) -> None:
         lambda: domain.spans(None, [domain.key(0), key]),
     ]
     for call in calls:
-        assert "is not what the domain" in raised(InvalidKeys, call)
+        message = raised(InvalidKeys, call)
+        assert "is not what the domain" in message
+        assert "secret" not in message
 
 
 def test_big_integers_never_become_floats_on_the_way() -> None:
@@ -174,17 +167,8 @@ def test_big_integers_never_become_floats_on_the_way() -> None:
 
 @pytest.mark.parametrize(("domain", "form"), [(DECIMALS, "a decimal number"), (DATES, "a date"), (TIMES, "a date")])
 def test_text_that_does_not_read_is_refused(domain: Domain, form: str) -> None:
-    for text in (
-        "secret",
-        "",
-        "١٢",
-        "nan",
-        "2020-02-30",
-        "2020-01-01T25:00:00",
-        "1_0",
-        " 7",
-        "2020-01-01T00:00:00+25:00",
-    ):
+    days = ["2020-02-30", "2020-01-01T25:00:00", "2020-01-01T00:00:00+25:00"]
+    for text in ("secret", "", "١٢", "nan", "1_0", " 7", *days):
         column = [domain.key(0), text]
         message = raised(InvalidKeys, lambda column=column: domain.ranks(column))
         assert f"the key in row 1 is text that does not read as {form}" in message
@@ -206,13 +190,10 @@ def test_bounds_that_do_not_pair_up_are_refused(domain: Domain, key: Any) -> Non
 @pytest.mark.parametrize(
     ("build", "trouble"),
     [
-        (lambda: IntegerDomain(1, 0), "below the lower"),
-        (lambda: IntegerDomain(0, 1, 0), "not positive"),
         (lambda: IntegerDomain(0, 1, -1), "not positive"),
         (lambda: IntegerDomain(False, 1), "lower bound is not an integer"),
         (lambda: IntegerDomain(0, True), "upper bound is not an integer"),
         (lambda: IntegerDomain(0, 1.0), "upper bound is not an integer"),  # type: ignore[arg-type]
-        (lambda: IntegerDomain(0, 2**64), "64 bits"),
         (lambda: IntegerDomain(-(2**63) - 1, 0), "64 bits"),
         (lambda: DecimalDomain(1, 0, 1), "below the lower"),
         (lambda: DecimalDomain(0, 1, "-0.1"), "not positive"),
@@ -229,17 +210,13 @@ def test_bounds_that_do_not_pair_up_are_refused(domain: Domain, key: Any) -> Non
         (lambda: TimestampDomain("0001-01-01T00:00:00+01:00", "2020-01-02", "1s"), "years 1 to 9999"),
         (lambda: TimestampDomain(True, "2020-01-02", "1s"), "cannot be read"),  # type: ignore[arg-type]
         (lambda: FloatDomain(1, 0, 1), "below the lower"),
-        (lambda: FloatDomain(0, 1, 0), "not positive"),
         (lambda: FloatDomain("1e15", "1000000000000001", "0.001"), "finer than floats"),
-        (lambda: CategoryDomain([]), "empty"),
-        (lambda: CategoryDomain(["b", "a"]), "item 1 is less"),
         (lambda: CategoryDomain(["a", "a"]), "item 1 repeats"),
         (lambda: CategoryDomain("ab"), "one string"),
         (lambda: CategoryDomain(["a", 5]), "item 1 is not a string"),  # type: ignore[list-item]
         (lambda: CategoryDomain(["\ud800"]), "not valid Unicode"),
         (lambda: ExplicitKeys([]), "empty"),
         (lambda: ExplicitKeys([1, 5, 3]), "item 2 is less"),
-        (lambda: ExplicitKeys([1, 1]), "item 1 repeats"),
         (lambda: ExplicitKeys([1, True]), "item 1 is not an integer"),
         (lambda: ExplicitKeys([-1, 2**63]), "64 bits"),
         (lambda: ExplicitKeys("ab"), "one string"),

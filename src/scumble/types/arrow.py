@@ -244,18 +244,15 @@ def family(type_: Any) -> str:
     """Name the family of an Arrow type, as the `sources` of column types do."""
     from pyarrow import types as kinds
 
-    def is_string(type_: Any) -> bool:
-        return bool(kinds.is_string(type_) or kinds.is_large_string(type_) or kinds.is_string_view(type_))
-
     if kinds.is_timestamp(type_):
         return "zoned" if type_.tz else "timestamp"
     tests = {
-        "boolean": kinds.is_boolean,
-        "integer": kinds.is_integer,
-        "float": kinds.is_floating,
-        "decimal": kinds.is_decimal,
-        "date": kinds.is_date,
-        "time": kinds.is_time,
-        "string": is_string,
+        "boolean": [kinds.is_boolean],
+        "integer": [kinds.is_integer],
+        "float": [kinds.is_floating],
+        "decimal": [kinds.is_decimal],
+        "date": [kinds.is_date],
+        "time": [kinds.is_time],
+        "string": [kinds.is_string, kinds.is_large_string, kinds.is_string_view],
     }
-    return next((family for family, test in tests.items() if test(type_)), str(type_))
+    return next((family for family, any_of in tests.items() if any(test(type_) for test in any_of)), str(type_))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scumble.errors import InvalidParameter
 from scumble.types.arrow import refused, values_of
-from scumble.types.column import Bracket, Column, ColumnType, Interval, ValueWords, bytes_for, clipped_span
+from scumble.types.column import Bracket, Column, ColumnType, Interval, ValueWords, bytes_for
 from scumble.types.domain import Domain, unlisted
 from scumble.types.keys import Place
 from scumble.types.listed import ListDomain, list_text, search_span, string_list
@@ -134,8 +134,7 @@ class CategoryType(ColumnType):
         return isinstance(other, CategoryType) and self.categories == other.categories
 
     def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
-        last = len(self.categories) - 1
-        return clipped_span(domain, low[0], high[0], (0, last), self.categories.__getitem__)
+        return self._clipped_span(domain, low, high, 0, len(self.categories) - 1)
 
     def words_are_ranks(self, domain: Domain) -> bool:
         return isinstance(domain, CategoryDomain) and self.categories == domain.values
@@ -192,8 +191,8 @@ class CategoryDomain(ListDomain):
     _places: dict[str, int] = field(compare=False)
 
     def __init__(self, values: Sequence[str]) -> None:
-        object.__setattr__(self, "values", string_list(values, "categories"))
-        object.__setattr__(self, "_places", {value: rank for rank, value in enumerate(self.values)})
+        listed = string_list(values, "categories")
+        self._set(values=listed, _places={value: rank for rank, value in enumerate(listed)})
 
     @property
     def column_type(self) -> CategoryType:

@@ -221,6 +221,16 @@ class ColumnType(ABC):
     def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
         return domain.span(self.value_of(low), self.value_of(high))
 
+    def _clipped_span(
+        self, domain: Domain, low: ValueWords, high: ValueWords, least: int, most: int
+    ) -> tuple[int, int]:
+        """Return the span of a type whose keys have the words least to most: beyond them it is open-ended or empty."""
+        if low[0] > most or high[0] < least:
+            return EMPTY
+        return domain.span(
+            None if low[0] <= least else self.value_of(low), None if high[0] >= most else self.value_of(high)
+        )
+
     def words_are_ranks(self, domain: Domain) -> bool:
         """Whether the words of the column are the ranks of its index, so that no key has to be looked up."""
         return False
@@ -345,14 +355,6 @@ def register_types(*types: type[ColumnType]) -> None:
     """Make types known to `parse_type`, `schema_of` and `from_json`; hints list them in this order."""
     TYPES.update({type_.kind: type_ for type_ in types})
     FAMILIES.update({family: type_ for type_ in types for family in type_.families})
-
-
-def clipped_span(domain: Domain, low: int, high: int, ends: tuple[int, int], key: Any) -> tuple[int, int]:
-    """Map words to keys and those to ranks; beyond what keys there can be, the query is open-ended or empty."""
-    least, most = ends
-    if low > most or high < least:
-        return EMPTY
-    return domain.span(None if low <= least else key(low), None if high >= most else key(high))
 
 
 def numbers_in(rest: str) -> list[int]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scumble.errors import InvalidKeys
 from scumble.types.arrow import values_of
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords, clipped_span
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords
 from scumble.types.domain import Domain, DomainPartError, Part, unreadable
 from scumble.types.grid import Grid, GridDomain, Units
 from scumble.types.keys import DAY_NS, KEY, UNIT_NS, Floats, KeyColumn, Place, Ticks, is_null, read_key
@@ -67,7 +67,7 @@ class DateType(ColumnType):
         return None if ticks is None else (-(-ticks // DAY_NS), ticks // DAY_NS)
 
     def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
-        return clipped_span(domain, low[0], high[0], (FIRST_DAY, LAST_DAY), _day)
+        return self._clipped_span(domain, low, high, FIRST_DAY, LAST_DAY)
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
         return values_of(array, np.int32).astype(np.int64)
@@ -87,14 +87,14 @@ class TimeGrid(GridDomain):
         plain = read_key(key, place)
         instant = nanoseconds(plain, place)
         if instant is None:
-            raise self._no_such_type(place, plain)
+            raise self._wrong_type(place, type(plain).__name__)
         return instant
 
     def _ticks(self, column: KeyColumn, place: Place) -> Ticks | None:
         if isinstance(column, Ticks) and column.kind == "time":
             return column
         if isinstance(column, Ticks | Floats) and len(column):
-            raise self._no_such_type(place, column.type_name)
+            raise self._wrong_type(place, column.type_name)
         return None
 
 
@@ -121,9 +121,7 @@ class DateDomain(TimeGrid):
                 raise DomainPartError(part, f"{_NAMES[part]} day has a time of day", hint="write it like 2020-12-31")
         if last < first:
             raise DomainPartError("high", "the last day is before the first", hint="swap the bounds")
-        object.__setattr__(self, "low", date.fromisoformat(write_iso(first, date_only=True)))
-        object.__setattr__(self, "high", date.fromisoformat(write_iso(last, date_only=True)))
-        object.__setattr__(self, "_grid", Grid.build(first, last, DAY_NS))
+        self._set(low=_day(first // DAY_NS), high=_day(last // DAY_NS), _grid=Grid.build(first, last, DAY_NS))
 
     @property
     def text(self) -> str:
@@ -185,12 +183,10 @@ def read_iso(text: str) -> int | None:
     return _of_datetime(local) + int((decimals or "0").ljust(9, "0")) - offset
 
 
-def write_iso(instant: int, *, date_only: bool = False) -> str:
+def write_iso(instant: int) -> str:
     """Write an instant as ISO text with as many decimals as it needs."""
     seconds, rest = divmod(instant, 10**9)
     moment = EPOCH + timedelta(seconds=seconds)
-    if date_only:
-        return moment.date().isoformat()
     return moment.isoformat() + (f".{rest:09d}".rstrip("0") if rest else "")
 
 

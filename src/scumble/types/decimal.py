@@ -16,20 +16,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.errors import InvalidParameter
+from scumble.errors import InvalidKeys, InvalidParameter
 from scumble.types.arrow import bitmap, cast, check_rows, refused, unstorable, values_of
 from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, ValueWords, bytes_for, numbers_in
-from scumble.types.domain import (
-    TITLES,
-    DomainPartError,
-    Part,
-    check_bounds,
-    is_nan,
-    number_parts,
-    off_grid,
-    too_coarse,
-    unreadable,
-)
+from scumble.types.domain import TITLES, DomainPartError, Part, check_bounds, is_nan, number_parts, off_grid, unreadable
 from scumble.types.grid import Grid, GridDomain, Units
 from scumble.types.integer import NUMERIC_SOURCES, beyond, is_common, unscaled
 from scumble.types.keys import Floats, KeyColumn, Place, Ticks, read_key
@@ -201,9 +191,7 @@ class DecimalDomain(GridDomain):
         check_bounds(low, high, step, "use a step such as 0.01")
         places = max(_places(value) for value in (low, high, step))
         grid = Grid.build(*(int(Fraction(value) * 10**places) for value in (low, high, step)))
-        fields = (("low", low), ("high", high), ("step", step), ("_places", places), ("_grid", grid))
-        for name, value in fields:
-            object.__setattr__(self, name, value)
+        self._set(low=low, high=high, step=step, _places=places, _grid=grid)
 
     @property
     def cell_type(self) -> str:
@@ -236,7 +224,7 @@ class DecimalDomain(GridDomain):
             if plain.is_nan():
                 raise is_nan(place)
             return exact(plain, self._places)
-        raise self._no_such_type(place, plain)
+        raise self._wrong_type(place, type(plain).__name__)
 
     def _units_of_float(self, value: float, place: Place) -> Units:
         if math.isnan(value):
@@ -249,7 +237,10 @@ class DecimalDomain(GridDomain):
                 return units
         if place.query:
             return Fraction(value) * Fraction(10**self._places)
-        raise (off_grid if abs(value) < self._float_limit else too_coarse)(place, self.label)
+        if abs(value) < self._float_limit:
+            raise off_grid(place, self.label)
+        trouble = f" is a float too large to tell neighbours on the grid of {self.label} apart"
+        raise place.refused(InvalidKeys, trouble, "pass Decimal, text or Arrow decimals, which are exact")
 
     @property
     def _float_limit(self) -> float:
@@ -258,19 +249,16 @@ class DecimalDomain(GridDomain):
     def _ticks(self, column: KeyColumn, place: Place) -> Ticks | None:
         if isinstance(column, Ticks):
             if column.kind == "time":
-                raise self._no_such_type(place, column.type_name)
+                raise self._wrong_type(place, column.type_name)
             return Ticks(column.values, "decimal", column.tick * 10**self._places, column.type_name)
         if isinstance(column, Floats) and self._places <= _EXACT_TENS:
             units, read = _snapped(column.values, self._places, self._float_limit)
             if read.all():
                 return Ticks(units, "decimal", Fraction(1), column.type_name)
             if not place.query:
-                self._refuse_float(column.values, int(np.argmin(read)), place)
+                row = int(np.argmin(read))
+                self._rank_of(self._units_of_float(float(column.values[row]), place.at(row)), place.at(row))
         return None
-
-    def _refuse_float(self, values: NDArray[np.float64], row: int, place: Place) -> None:
-        at = place.at(row)
-        self._rank_of(self._units_of_float(float(values[row]), at), at)
 
 
 def decimal_part(part: str, value: object) -> Decimal:

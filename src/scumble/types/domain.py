@@ -27,20 +27,9 @@ def is_nan(place: Place) -> InvalidKeys:
     return place.refused(InvalidKeys, " is NaN", "drop or fill the NaNs first: a NaN has no rank")
 
 
-def wrong_type(place: Place, found: str, label: str, takes: str) -> InvalidKeys:
-    """Build the error for a key of a type that the domain cannot map."""
-    return place.refused(InvalidKeys, f": {found} is not what the domain {label} maps", f"it takes {takes}")
-
-
 def unreadable(place: Place, form: str) -> InvalidKeys:
     """Build the error for text that should spell a key and does not."""
     return place.refused(InvalidKeys, f" is text that does not read as {form}", "correct or drop that row")
-
-
-def too_coarse(place: Place, label: str) -> InvalidKeys:
-    """Build the error for a float so large that neighbouring grid points look the same."""
-    trouble = f" is a float too large to tell neighbours on the grid of {label} apart"
-    return place.refused(InvalidKeys, trouble, "pass Decimal, text or Arrow decimals, which are exact")
 
 
 def outside(place: Place, label: str) -> OutOfDomain:
@@ -117,6 +106,7 @@ class Domain(ABC):
     parts: ClassVar[tuple[Part, ...]] = ()  # what follows it; none for a list in JSON
     example: ClassVar[str]
     takes: ClassVar[str]  # the types of key that it maps, for messages
+    is_list: ClassVar[bool] = False  # whether it carries an explicit public list, so that its text can be long
 
     @classmethod
     def of_parts(cls, *parts: Any) -> "Domain":
@@ -142,11 +132,6 @@ class Domain(ABC):
     @abstractmethod
     def text(self) -> str:
         """The canonical text, which `parse_domain` reads back to an equal domain."""
-
-    @property
-    def is_list(self) -> bool:
-        """Whether the domain carries an explicit public list, so that its text can be long."""
-        return False
 
     @property
     def width(self) -> int:
@@ -234,6 +219,16 @@ class Domain(ABC):
         """The text, cut to what fits in a message."""
         text = self.text
         return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+    def _set(self, **fields: Any) -> None:
+        """Set the fields of a frozen domain, once, as it is made."""
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+
+    def _wrong_type(self, place: Place, type_name: str) -> InvalidKeys:
+        """Build the error for a key or a column of a type that the domain cannot map."""
+        trouble = f": {type_name} is not what the domain {self.label} maps"
+        return place.refused(InvalidKeys, trouble, f"it takes {self.takes}")
 
     def _checked_rank(self, rank: int) -> int:
         if not 0 <= rank < self.size:

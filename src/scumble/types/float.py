@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import cast, values_of
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords, clipped_span
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords
 from scumble.types.decimal import DECIMAL, NUMBER, decimal_part, exact
 from scumble.types.domain import (
     EMPTY,
@@ -28,7 +28,6 @@ from scumble.types.domain import (
     is_nan,
     number_parts,
     outside,
-    wrong_type,
 )
 from scumble.types.grid import coarsen
 from scumble.types.integer import NUMERIC_SOURCES, is_common
@@ -113,7 +112,7 @@ class FloatType(ColumnType):
         return None
 
     def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
-        return clipped_span(domain, low[0], high[0], (-_INFINITY, _INFINITY - 1), float_of)
+        return self._clipped_span(domain, low, high, -_INFINITY, _INFINITY - 1)
 
     @property
     def arrow_name(self) -> str:
@@ -179,8 +178,7 @@ class FloatDomain(Domain):
         bins = _Bins.build(Fraction(low), Fraction(high), Fraction(step) * width)
         if bins.stride < math.ulp(max(abs(bins.least), abs(bins.most))):
             raise DomainPartError("step", "the step is finer than floats between the bounds", hint="use decimal:")
-        for name, value in (("low", low), ("high", high), ("step", step), ("_width", width), ("_bins", bins)):
-            object.__setattr__(self, name, value)
+        self._set(low=low, high=high, step=step, _width=width, _bins=bins)
 
     @property
     def size(self) -> int:
@@ -230,7 +228,7 @@ class FloatDomain(Domain):
             number = exact(plain)
             return number if isinstance(number, float) else Fraction(number)
         if isinstance(plain, bool) or not isinstance(plain, int | float | Fraction):
-            raise wrong_type(place, type(plain).__name__, self.label, self.takes)
+            raise self._wrong_type(place, type(plain).__name__)
         if isinstance(plain, float) and not math.isfinite(plain):
             if math.isnan(plain):
                 raise is_nan(place)
@@ -246,7 +244,7 @@ class FloatDomain(Domain):
                 return None
             return column.values.astype(np.float64)
         if isinstance(column, Ticks) and column.kind == "time":
-            raise wrong_type(place, column.type_name, self.label, self.takes)
+            raise self._wrong_type(place, column.type_name)
         return None
 
     def _rank_of(self, exact: Fraction | float, place: Place) -> int:

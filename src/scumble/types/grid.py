@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.types.domain import EMPTY, MAX_SIZE, Domain, Ranks, off_grid, outside, wrong_type
+from scumble.types.domain import EMPTY, MAX_SIZE, Domain, Ranks, off_grid, outside
 from scumble.types.keys import HIGH, KEY, KEYS, LOW, KeyColumn, Place, Ticks
 
 AnyArray = NDArray[Any]
@@ -264,7 +264,3 @@ class GridDomain(Domain):
                 return EMPTY
             last = (high - grid.low) // grid.step
         return EMPTY if first > last else (first >> grid.shift, last >> grid.shift)
-
-    def _no_such_type(self, place: Place, found: object) -> Exception:
-        name = found if isinstance(found, str) else type(found).__name__
-        return wrong_type(place, name, self.label, self.takes)

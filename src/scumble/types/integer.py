@@ -157,9 +157,7 @@ class IntegerDomain(GridDomain):
         low, high, step = (_integer(part, value) for part, value in (("low", low), ("high", high), ("step", step)))
         check_bounds(low, high, step, "use a step of 1 or more")
         grid = Grid.build(low, high, step)
-        for name, value in (("low", low), ("high", high), ("step", step), ("_grid", grid)):
-            object.__setattr__(self, name, value)
-        object.__setattr__(self, "_plain", step == 1 and grid.width == 1)
+        self._set(low=low, high=high, step=step, _grid=grid, _plain=step == 1 and grid.width == 1)
 
     @classmethod
     def of_parts(cls, low: str, high: str, step: str = "1") -> "IntegerDomain":
@@ -200,14 +198,14 @@ class IntegerDomain(GridDomain):
         plain = int(key) if type(key) is np.int64 else read_key(key, place)
         if isinstance(plain, int) and not isinstance(plain, bool):
             return plain
-        raise self._no_such_type(place, plain)
+        raise self._wrong_type(place, type(plain).__name__)
 
     def _ticks(self, column: KeyColumn, place: Place) -> Ticks | None:
         if isinstance(column, Ticks) and column.kind == "integer":
             return column
         if isinstance(column, Objects) or len(column) == 0:
             return None
-        raise self._no_such_type(place, column.type_name)
+        raise self._wrong_type(place, column.type_name)
 
 
 def _integer(part: str, value: object) -> int:

@@ -30,7 +30,6 @@ UNIT_NS = {
 _NAT = -(2**63)
 _FAR_MONTHS = 12 * 20_000  # beyond every date that a domain can hold, and safe to turn into days
 
-
 Refused = TypeVar("Refused", InvalidKeys, OutOfDomain)
 
 
@@ -165,17 +164,23 @@ def read_key(key: object, place: Place) -> object:
 def _read_list(keys: Sequence[object]) -> KeyColumn:
     """Read plain keys; only one type makes an array: numpy would mix ints and floats inexactly."""
     types = set(map(type, keys))
-    if types <= {int}:
-        for dtype in (np.int64, np.uint64):
-            try:
-                return Ticks(np.array(keys, dtype), "integer", Fraction(1), "int")
-            except OverflowError:
-                continue
+    if types <= {int} and (numbers := integers(keys)) is not None:
+        return Ticks(numbers, "integer", Fraction(1), "int")
     if types == {float}:
         return Floats(np.array(keys, np.float64), "float")
     if types <= {str, np.str_}:
         return Texts([str(key) for key in keys], None)
     return Objects(list(keys))
+
+
+def integers(keys: Sequence[Any]) -> NDArray[Any] | None:
+    """Return Python's integers as 64 bits with sign, or else without; None if neither holds them all."""
+    for dtype in (np.int64, np.uint64):
+        try:
+            return np.array(keys, dtype)
+        except OverflowError:
+            continue
+    return None
 
 
 def _read_numpy(array: NDArray[Any], place: Place) -> KeyColumn:  # noqa: PLR0911  (one for each type)

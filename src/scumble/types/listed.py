@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.types.domain import EMPTY, MAX_SIZE, Domain, DomainPartError, Ranks, is_nan, unlisted, wrong_type
-from scumble.types.keys import KEY, KEYS, KeyColumn, Objects, Place, Texts, Ticks, read_column, read_key
+from scumble.types.domain import EMPTY, MAX_SIZE, Domain, DomainPartError, Ranks, is_nan, unlisted
+from scumble.types.keys import KEY, KEYS, KeyColumn, Objects, Place, Texts, Ticks, integers, read_column, read_key
 
 Listed = int | str
 
@@ -22,9 +22,7 @@ Listed = int | str
 class ListDomain(Domain):
     """A domain that searches a public sorted list."""
 
-    @property
-    def is_list(self) -> bool:
-        return True
+    is_list: ClassVar[bool] = True
 
     def _exact(self, key: object, place: Place) -> Any:
         """Return the key as a plain string, or refuse its type."""
@@ -33,7 +31,7 @@ class ListDomain(Domain):
             return str(plain)
         if isinstance(plain, float) and math.isnan(plain):
             raise is_nan(place)
-        raise wrong_type(place, type(plain).__name__, self.label, self.takes)
+        raise self._wrong_type(place, type(plain).__name__)
 
     def _column_ranks(self, column: KeyColumn) -> Ranks | None:
         """Rank a column of strings, each distinct one once."""
@@ -124,9 +122,10 @@ class ExplicitKeys(ListDomain):
                 )
         listed = tuple(str(key) for key in listed) if texts else tuple(int(key) for key in listed)
         check_list(listed, "keys")
-        object.__setattr__(self, "keys", listed)
-        object.__setattr__(self, "_sorted", None if texts else _as_words(listed))
-        object.__setattr__(self, "_places", {key: rank for rank, key in enumerate(listed)} if texts else {})
+        words = None if texts else integers(listed)
+        if words is None and not texts:
+            raise DomainPartError("list", "the keys do not fit in 64 bits, with or without sign", hint="use strings")
+        self._set(keys=listed, _sorted=words, _places={key: rank for rank, key in enumerate(listed)} if texts else {})
 
     @property
     def cell_type(self) -> str:
@@ -151,7 +150,7 @@ class ExplicitKeys(ListDomain):
         if isinstance(column, Ticks) and column.kind == "integer":
             return self._integer_ranks(column.values)
         if len(column) and not isinstance(column, Objects):
-            raise wrong_type(KEYS, column.type_name, self.label, self.takes)
+            raise self._wrong_type(KEYS, column.type_name)
         return None
 
     def _integer_ranks(self, values: NDArray[Any]) -> Ranks:
@@ -185,7 +184,7 @@ class ExplicitKeys(ListDomain):
         if isinstance(plain, float) and math.isnan(plain):
             raise is_nan(place)
         if not isinstance(plain, int) or isinstance(plain, bool):
-            raise wrong_type(place, type(plain).__name__, self.label, self.takes)
+            raise self._wrong_type(place, type(plain).__name__)
         return plain
 
     def _rank_of(self, exact: Any, place: Place) -> int:
@@ -201,12 +200,3 @@ class ExplicitKeys(ListDomain):
 
     def _span_of(self, low: Any, high: Any) -> tuple[int, int]:
         return search_span(self.keys, low, high)
-
-
-def _as_words(listed: Sequence[Any]) -> NDArray[Any]:
-    for dtype in (np.int64, np.uint64):
-        try:
-            return np.array(listed, dtype)
-        except OverflowError:
-            continue
-    raise DomainPartError("list", "the keys do not fit in 64 bits, with or without sign", hint="use strings")

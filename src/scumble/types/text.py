@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.errors import BadRows, InvalidParameter
+from scumble.errors import InvalidParameter
 from scumble.types.arrow import bitmap, first_failure, refused
 from scumble.types.column import Bracket, Column, ColumnType, Interval, Operator, SqlType, ValueWords, numbers_in
 from scumble.types.domain import EMPTY, MAX_SIZE, Domain, DomainPartError
@@ -193,21 +193,18 @@ class TextType(ColumnType):
             block = offsets[first : first + _BLOCK_ROWS + 1].astype(np.int64)
             begins, lengths = block[:-1] - start, block[1:] - block[:-1]
             if lengths.max() > self.max_bytes:
-                raise self._too_long(column, lengths, first_row + first)
+                raise refused(
+                    column,
+                    first_row + first + int(np.argmax(lengths > self.max_bytes)),
+                    f"the text is longer than {self.max_bytes} bytes, the most that {self.label} holds",
+                    f"declare the column text(N), N up to {MAX_BYTES}: it is public, so it is not taken from the data",
+                )
             rows = slice(first, first + len(lengths))
             for place in range(letters):
                 kept = np.minimum(np.maximum(lengths - 8 * place, 0), 8)
                 flat[rows, place] = (window[begins + 8 * place] & _MASKS[kept]) ^ _TOP
             words[rows, letters] = lengths
         return words
-
-    def _too_long(self, column: Column, lengths: NDArray[np.int64], first_row: int) -> BadRows:
-        return refused(
-            column,
-            first_row + int(np.argmax(lengths > self.max_bytes)),
-            f"the text is longer than {self.max_bytes} bytes, the most that {self.label} holds",
-            f"declare the column text(N), N up to {MAX_BYTES}: the number is public, so it is not taken from the data",
-        )
 
     def decode(self, words: NDArray[Any], valid: NDArray[Any] | None) -> Any:
         import pyarrow as pa
@@ -308,7 +305,7 @@ class StringDomain(ListDomain):
             )
         if len(listed) == MAX_SIZE:
             raise DomainPartError("list", f"there are more than {MAX_SIZE} ranks", hint="use fewer split points")
-        object.__setattr__(self, "splits", listed)
+        self._set(splits=listed)
 
     @property
     def size(self) -> int:

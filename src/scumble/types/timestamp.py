@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import values_of
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords, clipped_span
+from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords
 from scumble.types.date import (
     EPOCH,
     FIRST_DAY,
@@ -116,14 +116,7 @@ class TimestampType(ColumnType):
     def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
         per_second = _PER_SECOND[self._unit]
         least, most = FIRST_DAY * _DAY_SECONDS * per_second, (LAST_DAY + 1) * _DAY_SECONDS * per_second - 1
-        if self._unit == "ns":
-            return clipped_span(domain, low[0], high[0], (max(least, -(2**63) + 1), most), _nanosecond)
-        scale = self._unit_ns // 1000
-
-        def moment(word: int) -> datetime:
-            return EPOCH + timedelta(microseconds=word * scale)
-
-        return clipped_span(domain, low[0], high[0], (least, most), moment)
+        return self._clipped_span(domain, low, high, max(least, -(2**63) + 1), most)
 
     @property
     def arrow_type(self) -> Any:
@@ -151,10 +144,6 @@ class TimestampType(ColumnType):
         return values_of(array, np.int64).copy()
 
 
-def _nanosecond(word: int) -> np.datetime64:
-    return np.datetime64(word, "ns")
-
-
 @dataclass(frozen=True, init=False, repr=False)
 class TimestampDomain(TimeGrid):
     """The instants from low to the end of the bin that holds high, in bins of one resolution."""
@@ -179,11 +168,9 @@ class TimestampDomain(TimeGrid):
         first, last, bin_ns = bound_of("low", low), bound_of("high", high), read_resolution(resolution)
         if last < first:
             raise DomainPartError("high", "the last time is before the first", hint="swap the bounds")
-        object.__setattr__(self, "low", write_iso(first))
-        object.__setattr__(self, "high", write_iso(last))
         unit = next(name for name, size in UNITS.items() if bin_ns % size == 0)
-        object.__setattr__(self, "resolution", f"{bin_ns // UNITS[unit]}{unit}")
-        object.__setattr__(self, "_grid", Grid.build(first, last, bin_ns, binned=True))
+        grid = Grid.build(first, last, bin_ns, binned=True)
+        self._set(low=write_iso(first), high=write_iso(last), resolution=f"{bin_ns // UNITS[unit]}{unit}", _grid=grid)
 
     @property
     def cell_type(self) -> str:

@@ -7,7 +7,7 @@ indexed, one run in the order of loading.
 
 import base64
 import html
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -34,26 +34,13 @@ class Run:
         return -(-self.capacity // self.page_rows)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "batch": self.batch,
-            "attribute": self.attribute,
-            "capacity": self.capacity,
-            "page_rows": self.page_rows,
-            "index": None if self.index is None else base64.b64encode(self.index).decode(),
-            "tag_hashes": list(self.tag_hashes),
-        }
+        index = None if self.index is None else base64.b64encode(self.index).decode()
+        return {**asdict(self), "index": index, "tag_hashes": list(self.tag_hashes)}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
-        index = fields["index"]
-        return cls(
-            **{
-                **fields,
-                "index": None if index is None else base64.b64decode(index),
-                "tag_hashes": tuple(fields["tag_hashes"]),
-            }
-        )
+        index = None if fields["index"] is None else base64.b64decode(fields["index"])
+        return cls(**{**fields, "index": index, "tag_hashes": tuple(fields["tag_hashes"])})
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,9 +71,8 @@ class Table:
         return sum(run.capacity for run in self.runs_by(self.attributes[0])) if self.runs else 0
 
     def __repr__(self) -> str:
-        return (
-            f"<Table {self.name}: {len(self.schema)} columns, capacity {self.capacity:,}, indexes on {self._indexed}>"
-        )
+        indexed = ", ".join(attribute for attribute in self.attributes if attribute is not None) or "nothing"
+        return f"<Table {self.name}: {len(self.schema)} columns, capacity {self.capacity:,}, indexes on {indexed}>"
 
     def _repr_html_(self) -> str:
         from scumble.index.file import decoded  # only a notebook needs it
@@ -99,10 +85,6 @@ class Table:
         )
         caption = f"<caption>{html.escape(self.name)}: capacity {self.capacity:,}</caption>"
         return f"<table>{caption}<tr><th>column</th><th>type</th><th>index</th></tr>{rows}</table>"
-
-    @property
-    def _indexed(self) -> str:
-        return ", ".join(attribute for attribute in self.attributes if attribute is not None) or "nothing"
 
     def slot_bytes(self, column: int, page_rows: int) -> int:
         """How many bytes a sealed page of a column takes."""

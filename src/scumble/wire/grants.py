@@ -19,6 +19,7 @@ KEY_BYTES = 32
 MOST_TABLES = 256
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]{0,63}")
 _ID = re.compile("[0-9a-f]{16}")
+_AMOUNTS = ("epsilon", "delta", "used_epsilon", "used_delta")
 _PREFIX = "scumble1"
 _TEXT = re.compile(_PREFIX + "([0-9a-f]{64})([0-9a-f]{8})")
 
@@ -65,10 +66,7 @@ class Grant:
             "name": self.name,
             "public_key": self.public_key.hex(),
             "tables": {name: sorted(rights) for name, rights in self.tables.items()},
-            "epsilon": str(self.epsilon),
-            "delta": str(self.delta),
-            "used_epsilon": str(self.used_epsilon),
-            "used_delta": str(self.used_delta),
+            **{name: str(getattr(self, name)) for name in _AMOUNTS},
         }
 
     @classmethod
@@ -78,7 +76,7 @@ class Grant:
             fields["name"],
             bytes.fromhex(fields["public_key"]),
             {name: frozenset(rights) for name, rights in fields["tables"].items()},
-            *(Fraction(fields[name]) for name in ("epsilon", "delta", "used_epsilon", "used_delta")),
+            *(Fraction(fields[name]) for name in _AMOUNTS),
         )
 
 

@@ -8,20 +8,36 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from scumble.errors import InvalidParameter, ScumbleError
 
 M = TypeVar("M")
-N = TypeVar("N", bound="Named")
+N = TypeVar("N", bound="Message")
 
 _HINT = "both ends have to be of one version of Scumble"
 
 
-class Named:
-    """A message that goes by a name on the wire."""
+@dataclass_transform(frozen_default=True)
+class Message:
+    """Asks the other side for something; `task` is its name on the wire. Subclasses become frozen dataclasses."""
 
-    name: ClassVar[str]
+    task: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclasses.dataclass(frozen=True)(cls)
 
 
 class Codec(NamedTuple):
@@ -50,9 +66,9 @@ def from_fields(kind: type[M], fields: object) -> M:
     return kind(**{field: _unpacked(kind, field, value) for field, value in fields.items()})
 
 
-def to_list(message: Named) -> list[Any]:
+def to_list(message: Message) -> list[Any]:
     """A message as a JSON list: its name, and its fields in order."""
-    return [message.name, *[each.pack(getattr(message, field)) for field, each in _codecs(type(message)).items()]]
+    return [message.task, *to_fields(message).values()]
 
 
 def from_list(family: Mapping[str, type[N]], values: list[Any]) -> N:

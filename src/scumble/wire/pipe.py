@@ -9,13 +9,12 @@ one job at a time: an enclave process has several. The provider sees everything 
 import json
 import socket
 import struct
-from dataclasses import dataclass
 from types import NoneType
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, get_args
 
 from scumble.errors import Unavailable
 from scumble.wire.channel import opened_answer, refusal
-from scumble.wire.messages import Named
+from scumble.wire.messages import Message
 
 F = TypeVar("F")
 
@@ -23,7 +22,7 @@ F = TypeVar("F")
 # --- jobs -------------------------------------------------------------------------------------------
 
 
-class Job(Named, Generic[F]):
+class Job(Message, Generic[F]):
     """A job whose answer states an `F` besides its body.
 
     One that is `short` must not wait for a load to end: short jobs have a pipe to themselves.
@@ -33,10 +32,11 @@ class Job(Named, Generic[F]):
     short: ClassVar[bool]
     states: ClassVar[Any]
 
-    def __init_subclass__(cls, *, name: str, short: bool = False) -> None:
-        cls.name, cls.short = name, short
+    def __init_subclass__(cls, *, task: str, short: bool = False) -> None:
+        super().__init_subclass__()
+        cls.task, cls.short = task, short
         (cls.states,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]
-        Job.kinds[name] = cls
+        Job.kinds[task] = cls
 
 
 def pack_answer(fact: int | bool | None, changes: int) -> list[Any]:
@@ -52,88 +52,77 @@ def unpack_answer(job: Job[F], header: list[Any]) -> tuple[F, int]:
     return fact, header[-1]
 
 
-@dataclass(frozen=True)
-class Relay(Job[None], name="request"):
+class Relay(Job[None], task="request"):
     """Answer a session's sealed request."""
 
     session: int
 
 
-@dataclass(frozen=True)
-class Greet(Job[int], name="greet"):
+class Greet(Job[int], task="greet"):
     """Open a session for a sealed greeting, and state its number."""
 
 
-@dataclass(frozen=True)
-class Leave(Job[None], name="leave", short=True):
+class Leave(Job[None], task="leave", short=True):
     """Forget a session."""
 
     session: int
 
 
-@dataclass(frozen=True)
-class MayWrite(Job[bool], name="may_write", short=True):
+class MayWrite(Job[bool], task="may_write", short=True):
     """State whether a session may hold the database for writing."""
 
     session: int
 
 
-@dataclass(frozen=True)
-class Attest(Job[None], name="attest", short=True):
+class Attest(Job[None], task="attest", short=True):
     """Show evidence for a nonce."""
 
 
-@dataclass(frozen=True)
-class Challenge(Job[None], name="challenge", short=True):
+class Challenge(Job[None], task="challenge", short=True):
     """Give a nonce for another enclave's evidence."""
 
 
-@dataclass(frozen=True)
-class Share(Job[None], name="share", short=True):
+class Share(Job[None], task="share", short=True):
     """Seal all that is unlocked for an enclave that shows evidence."""
 
 
-@dataclass(frozen=True)
-class Take(Job[None], name="take", short=True):
+class Take(Job[None], task="take", short=True):
     """Take over what another enclave has shared."""
 
 
 # --- storage calls ----------------------------------------------------------------------------------
 
 
-class Call(Named):
+class Call(Message):
     """A call of `Storage`: for what it takes and gives, see there. One that `writes` needs the writer's lock."""
 
     kinds: ClassVar[dict[str, "type[Call]"]] = {}
     writes: ClassVar[bool]
 
-    def __init_subclass__(cls, *, name: str, writes: bool = False) -> None:
-        cls.name, cls.writes = name, writes
-        Call.kinds[name] = cls
+    def __init_subclass__(cls, *, task: str, writes: bool = False) -> None:
+        super().__init_subclass__()
+        cls.task, cls.writes = task, writes
+        Call.kinds[task] = cls
 
 
-@dataclass(frozen=True)
-class Head(Call, name="head"):
+class Head(Call, task="head"):
     """The current manifest."""
 
 
-@dataclass(frozen=True)
-class ReadManifest(Call, name="manifest"):
+class ReadManifest(Call, task="manifest"):
     """An earlier manifest."""
 
     version: int
 
 
-@dataclass(frozen=True)
-class ReadTags(Call, name="tags"):
+class ReadTags(Call, task="tags"):
     """The tags of a column's pages."""
 
     run: str
     column: int
 
 
-@dataclass(frozen=True)
-class ReadPages(Call, name="read"):
+class ReadPages(Call, task="read"):
     """Sealed pages, `size_bytes` altogether."""
 
     run: str
@@ -143,16 +132,14 @@ class ReadPages(Call, name="read"):
     size_bytes: int
 
 
-@dataclass(frozen=True)
-class CreateRun(Call, name="create_run", writes=True):
+class CreateRun(Call, task="create_run", writes=True):
     """Room for a new run: for each column, its pages and the bytes of one of them, sealed."""
 
     run: str
     shape: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True)
-class WritePages(Call, name="write", writes=True):
+class WritePages(Call, task="write", writes=True):
     """Sealed pages of a new run, in the body."""
 
     run: str
@@ -160,37 +147,32 @@ class WritePages(Call, name="write", writes=True):
     first_page: int
 
 
-@dataclass(frozen=True)
-class FinishRun(Call, name="finish_run", writes=True):
+class FinishRun(Call, task="finish_run", writes=True):
     """The tags of a new run, in the body, one column after the other: so many bytes of each."""
 
     run: str
     tag_bytes: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Commit(Call, name="commit", writes=True):
+class Commit(Call, task="commit", writes=True):
     """A new manifest, in the body."""
 
     version: int
 
 
-@dataclass(frozen=True)
-class WriteScratch(Call, name="write_scratch", writes=True):
+class WriteScratch(Call, task="write_scratch", writes=True):
     """A sealed piece of a load, in the body."""
 
     piece: str
 
 
-@dataclass(frozen=True)
-class ReadScratch(Call, name="read_scratch"):
+class ReadScratch(Call, task="read_scratch"):
     """A sealed piece of a load."""
 
     piece: str
 
 
-@dataclass(frozen=True)
-class DropScratch(Call, name="drop_scratch", writes=True):
+class DropScratch(Call, task="drop_scratch", writes=True):
     """The end of a load: nothing of it is needed."""
 
 

@@ -7,7 +7,7 @@ constant of the WHERE clause: these are a separate array of words, the *bounds*,
 Columns are named by their *place*: where they stand in the table's schema, from 0.
 """
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from math import prod
 from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar
@@ -103,32 +103,20 @@ def columns_of(tree: Tree[T]) -> list[int]:
     return list(tree.columns)
 
 
+_TREES: dict[str, Any] = {"in": In, "compare": Compare, "constant": Constant, "and": And, "or": Or}
+
+
 def _predicate_to_json(predicate: Predicate) -> list[Any]:
-    match predicate:
-        case In(column, offset, intervals, negated, null_matches):
-            return ["in", column, offset, intervals, negated, null_matches]
-        case Compare(left, right, op, negated):
-            return ["compare", left, right, op, negated]
-        case Constant(value):
-            return ["constant", value]
-        case And(parts):
-            return ["and", *map(_predicate_to_json, parts)]
-        case Or(parts):
-            return ["or", *map(_predicate_to_json, parts)]
+    kind = next(kind for kind, tree in _TREES.items() if isinstance(predicate, tree))
+    if isinstance(predicate, And | Or):
+        return [kind, *map(_predicate_to_json, predicate.parts)]
+    return [kind, *astuple(predicate)]
 
 
 def _predicate_from_json(tree: list[Any]) -> Predicate:
     kind, *rest = tree
-    match kind:
-        case "in":
-            return In(*rest)
-        case "compare":
-            return Compare(*rest)
-        case "constant":
-            return Constant(*rest)
-        case "and":
-            return And(tuple(map(_predicate_from_json, rest)))
-    return Or(tuple(map(_predicate_from_json, rest)))
+    made: Predicate = _TREES[kind](*([tuple(map(_predicate_from_json, rest))] if kind in ("and", "or") else rest))
+    return made
 
 
 # --- outputs: what to do with them ------------------------------------------------------------------

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, get_args
 
 import numpy as np
@@ -22,7 +23,7 @@ from scumble.types import Domain, Schema, parse_domain
 from scumble.wire.catalog import Catalog
 from scumble.wire.channel import padded
 from scumble.wire.grants import Grant
-from scumble.wire.messages import codec, register, to_fields
+from scumble.wire.messages import Message, codec, register, to_fields
 from scumble.wire.plan import Plan
 
 JSON, EXECUTE, ROWS = b"J", b"X", b"R"
@@ -33,19 +34,19 @@ A = TypeVar("A")
 register(Domain, lambda domain: domain.text, parse_domain)
 
 
-class Request(Generic[A]):
+class Request(Message, Generic[A]):
     """Asks for an `A`, or with `Request[None]` for nothing but that something is done.
 
     Only the owner may ask, unless `by_analyst`; and only with a version open, unless `needs_version` is False.
     """
 
     kinds: ClassVar[dict[str, "type[Request[Any]]"]] = {}
-    task: ClassVar[str]
     by_analyst: ClassVar[bool]
     needs_version: ClassVar[bool]
     answer: ClassVar[Any]
 
     def __init_subclass__(cls, *, task: str, by_analyst: bool = False, needs_version: bool = True) -> None:
+        super().__init_subclass__()
         cls.task, cls.by_analyst, cls.needs_version = task, by_analyst, needs_version
         (cls.answer,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]
         Request.kinds[task] = cls
@@ -89,12 +90,10 @@ class GrantList:
 # --- versions ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Create(Request[Opened], task="create", needs_version=False):
     """Begin an empty database, owned by the signer of the greeting."""
 
 
-@dataclass(frozen=True)
 class Open(Request[Opened], task="open", by_analyst=True, needs_version=False):
     """Take the newest version. It has to descend from the `anchor`, a version and its hash, that the client remembers.
 
@@ -106,12 +105,10 @@ class Open(Request[Opened], task="open", by_analyst=True, needs_version=False):
     restored: bool = False
 
 
-@dataclass(frozen=True)
 class CheckChain(Request[None], task="chain"):
     """Walk back to the first version: Tampered if one is missing or is not what its successor says."""
 
 
-@dataclass(frozen=True)
 class CheckPages(Request[None], task="check", by_analyst=True):
     """Open some pages and throw them away: Tampered if one is not what was stored."""
 
@@ -121,14 +118,12 @@ class CheckPages(Request[None], task="check", by_analyst=True):
     pages: int
 
 
-@dataclass(frozen=True)
 class DropTable(Request[Opened], task="drop"):
     """Make a version without a table, and without rights to it."""
 
     table: str
 
 
-@dataclass(frozen=True)
 class Reseal(Request[Opened], task="reseal"):
     """Make a version sealed under a new data key, for an owner's new key, for which the old one has signed."""
 
@@ -137,7 +132,6 @@ class Reseal(Request[Opened], task="reseal"):
     succession: bytes
 
 
-@dataclass(frozen=True)
 class AddGrant(Request[Opened | None], task="grant"):
     """Make a version with one more grant; or, `rehearsed`, only refuse what that would refuse, and answer nothing."""
 
@@ -145,14 +139,12 @@ class AddGrant(Request[Opened | None], task="grant"):
     rehearsed: bool
 
 
-@dataclass(frozen=True)
 class RevokeGrant(Request[Opened], task="revoke"):
     """Make a version without a grant."""
 
     name: str
 
 
-@dataclass(frozen=True)
 class ListGrants(Request[GrantList], task="grants"):
     """Show every grant."""
 
@@ -160,14 +152,12 @@ class ListGrants(Request[GrantList], task="grants"):
 # --- queries -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Prepare(Request[PlanNumber], task="prepare", by_analyst=True):
     """Keep a plan for executions; its table stays as it is in the version that is open now."""
 
     plan: Plan
 
 
-@dataclass(frozen=True)
 class ForgetPlans(Request[None], task="forget", by_analyst=True):
     """Forget all plans: their numbers begin at 0 again."""
 
@@ -189,7 +179,6 @@ class IndexOrder:
     slack: SlackName
 
 
-@dataclass(frozen=True)
 class BeginLoad(Request[LoadBegun], task="load", by_analyst=True):
     """Expect rows for a table, a new one or one that is there with the same columns and indexes.
 
@@ -207,14 +196,12 @@ class BeginLoad(Request[LoadBegun], task="load", by_analyst=True):
     memory_bytes: int
 
 
-@dataclass(frozen=True)
 class Reserve(Request[None], task="reserve", by_analyst=True):
     """Make room for the runs of the rows that were sent: as many as `capacity`, dummies included."""
 
     capacity: int
 
 
-@dataclass(frozen=True)
 class Build(Request[Opened], task="build", by_analyst=True):
     """Make the runs, and a version that has them; if the one that is open has the batch already, that is it."""
 
@@ -222,7 +209,6 @@ class Build(Request[Opened], task="build", by_analyst=True):
     batch: str
 
 
-@dataclass(frozen=True)
 class Abandon(Request[None], task="abandon", by_analyst=True):
     """Forget the rows that this session has sent."""
 
@@ -269,11 +255,7 @@ class RowLayout:
     @cached_property
     def column_offsets(self) -> tuple[int, ...]:
         """The first word of every column."""
-        offsets, at = [], 0
-        for column in self.schema:
-            offsets.append(at)
-            at += column.type.words
-        return tuple(offsets)
+        return tuple(accumulate((column.type.words for column in self.schema), initial=0))[:-1]
 
     @cached_property
     def validity_offset(self) -> int:
