@@ -23,8 +23,7 @@ from scumble.durable import Draft
 from scumble.errors import FileError, InvalidParameter, LedgerBusy
 from scumble.index.contract import PositionRange
 from scumble.index.dp_plr import DPPLRIndex
-from scumble.index.file import encode
-from scumble.index.mechanisms import MECHANISMS
+from scumble.index.file import MECHANISMS, encode
 from scumble.index.slack import SlackName
 from scumble.owner.indexes import index_cost
 from scumble.owner.ledger import Ledger, Spend
