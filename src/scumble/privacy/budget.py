@@ -289,4 +289,9 @@ def check_open(label: str, state: State) -> None:
 
 def unsafe_budget(epsilon: Exact, *, delta: Exact = 0, label: str = "unrecorded", rows_per_user: int = 1) -> Budget:
     """Return a budget that no ledger has recorded: for callers that have paid already, or release nothing."""
-    return Budget(exact(epsilon, "epsilon"), exact(delta, "delta"), label, rows_per_user)
+    charged, chance = exact(epsilon, "epsilon"), exact(delta, "delta")
+    if charged <= 0 or not 0 <= chance < 1 or rows_per_user < 1:
+        raise InvalidParameter(
+            "a budget has an epsilon above 0, a delta from 0 to below 1, and at least one row a user", hint="epsilon=1"
+        )
+    return Budget(charged, chance, label, rows_per_user)
