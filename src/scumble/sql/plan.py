@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.index.file import decoded
+from scumble.index.file import IndexModel, decoded
 from scumble.sql.constants import Bounds, ParamValues, merged
 from scumble.types import Column, ColumnType, Interval
 from scumble.wire.catalog import Run, Table
@@ -70,10 +70,8 @@ class TableAccess(NamedTuple):
         return sum(self.paths.page_bytes(scan.run) * scan.page_count for scan in self.scans)
 
 
-def _one_range(run: Run, first: int, last: int) -> tuple[int, int]:
+def _one_range(index: IndexModel, capacity: int, first: int, last: int) -> tuple[int, int]:
     """The positions of one range of ranks."""
-    assert run.index is not None  # noqa: S101 - only indexed runs have ranks
-    index, capacity = decoded(run.index), run.capacity
     stop = index.stop_at(last)
     stop = 0 if stop < 0 else min(stop, capacity)
     start = index.start_after(first - 1) if first else 0
@@ -214,7 +212,7 @@ def _access(paths: "Paths", guards: "list[tuple[Path, Cover]]", words: list[int]
 class Path:
     """One way to the rows: by an attribute's index, or in the order of loading if there is no index."""
 
-    __slots__ = ("attribute", "column", "place", "runs", "type")
+    __slots__ = ("attribute", "column", "indexes", "place", "runs", "type")
 
     def __init__(self, table: Table, attribute: str | None) -> None:
         self.attribute = attribute
@@ -222,29 +220,28 @@ class Path:
         self.column: Column = table.schema.columns[self.place]
         self.type = self.column.type
         self.runs = table.runs_by(attribute)
+        self.indexes = [None if run.index is None else decoded(run.index) for run in self.runs]
 
     def scans(self, keys: Cover | None, predicate: int = 0) -> list[RunScan]:
         """The scans that find every row whose key is in the cover; all rows if there is none."""
         scans = []
-        for run in self.runs:
-            if keys is None or run.index is None:
+        for run, index in zip(self.runs, self.indexes, strict=True):
+            if keys is None or index is None:
                 if run.pages:
                     scans.append(RunScan(run, predicate, ((0, run.pages),), (), ((0, run.capacity),)))
                 continue
-            scan = self._scan(run, keys, predicate)
+            scan = self._scan(run, index, keys, predicate)
             if scan.pages:
                 scans.append(scan)
         return scans
 
-    def _scan(self, run: Run, keys: Cover, predicate: int) -> RunScan:
-        assert run.index is not None  # noqa: S101 - the caller has looked
-        index = decoded(run.index)
+    def _scan(self, run: Run, index: IndexModel, keys: Cover, predicate: int) -> RunScan:
         domain, page_rows = index.domain, run.page_rows
         spans = [self.type.rank_span(domain, low, high) for low, high in keys.intervals]
         ranks = [(first, last) for first, last in spans if first <= last]
         positions: list[tuple[int, int]] = []
         if len(ranks) <= 8:
-            positions = [_one_range(run, first, last) for first, last in ranks]
+            positions = [_one_range(index, run.capacity, first, last) for first, last in ranks]
         else:
             firsts, lasts = np.array(ranks, dtype=np.int64).T
             starts, stops = index.of_ranks(firsts, lasts)
@@ -333,10 +330,10 @@ class Paths:
     def _by_one_range(self, path: Path, words: list[int]) -> TableAccess:
         low, high = words
         scans = []
-        for run in path.runs:
-            first, last = path.type.rank_span(decoded(run.index).domain, (low,), (high,))
+        for run, index in zip(path.runs, path.indexes, strict=True):
+            first, last = path.type.rank_span(index.domain, (low,), (high,))  # type: ignore[union-attr]
             if first <= last:
-                start, stop = _one_range(run, first, last)
+                start, stop = _one_range(index, run.capacity, first, last)  # type: ignore[arg-type]
                 if start < stop:
                     page = start // run.page_rows
                     pages = (page, (stop - 1) // run.page_rows - page + 1)
