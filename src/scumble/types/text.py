@@ -90,7 +90,7 @@ class TextType(ColumnType):
         return _unpacked(words)[: words[-1]].decode()
 
     def _bracket(self, value: object) -> Bracket | None:
-        raise NotImplementedError  # a text is more than one word: `_compared` does without
+        return None  # a text is more than one word: `_compared` does without
 
     def _compared(self, op: Operator, value: object) -> Interval | None:
         """Compare bytes; of two texts with the same padded bytes the shorter is less, which strict bounds use."""

@@ -68,6 +68,8 @@ def from_fields(kind: type[M], fields: object) -> M:
 
 def to_list(message: Message) -> list[Any]:
     """A message as a JSON list: its name, and its fields in order."""
+    if _plain_types(type(message)) is not None:
+        return [message.task, *vars(message).values()]
     return [message.task, *to_fields(message).values()]
 
 
@@ -76,6 +78,8 @@ def from_list(family: Mapping[str, type[N]], values: list[Any]) -> N:
     kind = family.get(values[0]) if values and isinstance(values[0], str) else None
     if kind is None:
         raise InvalidParameter("there is no message of this name", hint=_HINT)
+    if tuple(map(type, values[1:])) == _plain_types(kind):
+        return kind(*values[1:])
     codecs = _codecs(kind)
     if len(values) != len(codecs) + 1:
         raise InvalidParameter(f"{_label(kind)} has the fields ({', '.join(codecs)})", hint=_HINT)
@@ -155,6 +159,7 @@ _REGISTERED: dict[Any, Codec] = {
     Fraction: Codec(str, _fraction),
 }
 _KNOWN: dict[Any, dict[str, Codec]] = {}
+_PLAIN: dict[Any, tuple[type, ...] | None] = {}
 
 
 def _unpacked(kind: type, field: str, value: Any) -> Any:
@@ -172,6 +177,16 @@ def _codecs(kind: Any) -> dict[str, Codec]:
     if known is None:
         hints = get_type_hints(kind)
         known = _KNOWN[kind] = {field.name: codec(hints[field.name]) for field in dataclasses.fields(kind)}
+    return known
+
+
+def _plain_types(kind: Any) -> tuple[type, ...] | None:
+    """The types of a message's fields, if JSON has them as they are: every page is read by such a message."""
+    known = _PLAIN.get(kind, ())
+    if known == ():
+        hints = get_type_hints(kind)
+        types = tuple(hints[field.name] for field in dataclasses.fields(kind))
+        known = _PLAIN[kind] = types if {int, str, bool}.issuperset(types) else None
     return known
 
 
