@@ -82,7 +82,7 @@ class AccessList:
     def revoking(self, name: str) -> Self:
         left = tuple(grant for grant in self.grants if grant.name != name)
         if len(left) == len(self.grants):
-            raise NotFound("there is no grant to somebody of this name", hint="`scumble grants` shows whom there are")
+            raise NotFound("there is no grant of this name", hint="`scumble grants` lists them")
         return replace(self, grants=left)
 
     def dropping(self, table: str) -> Self:

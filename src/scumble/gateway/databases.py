@@ -56,7 +56,7 @@ class Databases:
     def __getitem__(self, name: str) -> Database:
         database = self._open.get(name)
         if database is None:
-            raise NotFound("the gateway has no such database", hint=f"there are {', '.join(self._open)}")
+            raise NotFound("the gateway has no such database", hint=f"it serves {', '.join(self._open)}")
         return database
 
     def route(self, sql: str, named: str | None) -> Routed:

@@ -152,7 +152,9 @@ class DPPLRIndex(Index):
         try:
             Path(path).write_bytes(encode(self.model))
         except OSError as error:
-            raise FileError(f"cannot write the index file: {error.strerror}", hint=f"path: {path}") from error
+            raise FileError(
+                f"cannot write the index file: {error.strerror}", hint=f"check the path {path}, and its permissions"
+            ) from error
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -160,7 +162,9 @@ class DPPLRIndex(Index):
         try:
             data = Path(path).read_bytes()
         except OSError as error:
-            raise FileError(f"cannot read the index file: {error.strerror}", hint=f"path: {path}") from error
+            raise FileError(
+                f"cannot read the index file: {error.strerror}", hint=f"check the path {path}, and its permissions"
+            ) from error
         model = decode(data)
         index = cls(max_error=model.segments.max_error, mechanism=model.mechanism, slack=SLACKS[model.slack].name)
         index._positions = model

@@ -287,7 +287,9 @@ def _save(figure: Any, path: Path) -> None:
         # Without a date in it the same index gives the same file.
         figure.savefig(path, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
     except OSError as error:
-        raise FileError(f"cannot write the picture: {error.strerror}", hint=f"path: {path}") from error
+        raise FileError(
+            f"cannot write the picture: {error.strerror}", hint=f"check the folder of {path}, and its permissions"
+        ) from error
 
 
 @contextmanager

@@ -192,7 +192,7 @@ def _suggestion(name: str, names: list[str], what: str) -> str:
         return f"there are no {what}"
     by_lower = {known.lower(): known for known in names}
     close = get_close_matches(name.lower(), list(by_lower), 1)
-    listed = f"there are the {what} {', '.join(names)}"
+    listed = f"the {what} are {', '.join(names)}"
     return f"did you mean {by_lower[close[0]]!r}? {listed}" if close else listed
 
 

@@ -239,7 +239,7 @@ def _tree(text: str, tokens: list[Token]) -> exp.Expr:
             text,
             "only queries are answered: SELECT, WITH, VALUES, UNION",
             Span(first.start, first.end + 1),
-            hint="`scumble load` takes rows in, and `scumble explain` shows plans",
+            hint="`scumble load` adds rows, and `scumble explain` shows plans",
         )
     return tree
 

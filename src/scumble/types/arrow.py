@@ -63,7 +63,7 @@ def schema_of(
     names = {name.lower() for name in arrow.names}
     for name in [*(types or {}), *(domains or {})]:
         if name.lower() not in names:
-            raise NotFound(f"there is no column {name!r}", hint=f"there are {', '.join(arrow.names)}")
+            raise NotFound(f"there is no column {name!r}", hint=f"the columns are {', '.join(arrow.names)}")
     if "" in names:
         raise InvalidParameter("a column has no name", hint="name it")
     return Schema(

@@ -328,7 +328,7 @@ class Schema:
         place = self._places.get(name.lower())
         if place is None:
             names = ", ".join(column.name for column in self.columns)
-            raise NotFound(f"there is no column {name!r}", hint=f"there are {names}")
+            raise NotFound(f"there is no column {name!r}", hint=f"the columns are {names}")
         return place
 
     def __getitem__(self, name: str) -> Column:

@@ -132,7 +132,8 @@ class Catalog:
         if table is None:
             names = ", ".join(table.name for table in self.tables)
             raise NotFound(
-                f"there is no table {name!r}", hint=f"there are {names}" if names else "load one with `scumble load`"
+                f"there is no table {name!r}",
+                hint=f"the tables are {names}" if names else "load one with `scumble load`",
             )
         return table
 
