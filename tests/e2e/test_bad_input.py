@@ -514,7 +514,7 @@ def test_names_that_a_table_can_have(home: Path, name: str) -> None:
 
 
 def test_a_table_that_is_not_there(home: Path) -> None:
-    _check_refused(home, lambda db: db.drop("nowhere"), NotFound, "nowhere", "there are t")
+    _check_refused(home, lambda db: db.drop("nowhere"), NotFound, "nowhere", "the tables are t")
     _check_refused(home, lambda db: db.table("nowhere"), NotFound, "nowhere")
 
 
