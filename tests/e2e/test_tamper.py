@@ -113,7 +113,9 @@ def _kind(name: str) -> str:
 
 def _files_of(home: Path, *kinds: str) -> list[Path]:
     names = {*files(home), "db/lock", "db/transcript.log"}
-    return [home / name for name in sorted(names) if _kind(name) in kinds]
+    found = [home / name for name in sorted(names) if _kind(name) in kinds]
+    assert found, f"no file of {kinds} to spoil"
+    return found
 
 
 def _some_of(home: Path, kind: str) -> list[Path]:

@@ -196,6 +196,7 @@ def test_a_half_closed_connection_ends(front: Fronting) -> None:
 
 
 def test_clients_that_vanish_in_the_middle_leave_nothing_behind(front: Fronting) -> None:
+    before = front.descriptors()
     reset = (1).to_bytes(4, "little") + bytes(4)
     whole = GREET + b"content-length: 1000000\r\n\r\n" + bytes(1_000_000)
     asked = b"GET /v1/openapi.json HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -204,6 +205,8 @@ def test_clients_that_vanish_in_the_middle_leave_nothing_behind(front: Fronting)
             with front.connection(sent) as made:
                 if abrupt:
                     made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+    until(lambda: front.descriptors() <= before)
+    assert statuses(front.told(HEALTH + b"connection: close\r\n\r\n")) == [200]
 
 
 def test_hundreds_of_connections_at_once_are_all_served(front: Fronting) -> None:
