@@ -13,7 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from scumble.errors import InvalidParameter
-from scumble.privacy.budget import Charge, Exact, Partition, State, exact, show
+from scumble.privacy.budget import Exact, Loss, Partition, State, exact, show
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -124,12 +124,12 @@ def losses_before(spends: Sequence[Spent], partition: Partition | None, before: 
     return lost
 
 
-def with_losses(spends: Sequence[Spent], further: Partition | None = None) -> list[Charge]:
+def with_losses(spends: Sequence[Spent], further: Partition | None = None) -> list[Loss]:
     """Return the charges and, for each part, the losses before it; `further` is a part about to be charged."""
     last: dict[Partition, float] = {spent.partition: spent.spent_at for spent in spends if spent.partition is not None}
     if further is not None:
         last[further] = inf
-    losses: list[Charge] = [(losses_before(spends, part, before), part) for part, before in last.items()]
+    losses: list[Loss] = [(losses_before(spends, part, before), part) for part, before in last.items()]
     return [*((spent.amount, spent.partition) for spent in spends), *losses]
 
 

@@ -17,8 +17,8 @@ from scumble.errors import BudgetUsed, InvalidParameter
 
 __all__ = [
     "Budget",
-    "Charge",
     "Exact",
+    "Loss",
     "Partition",
     "State",
     "exact",
@@ -151,11 +151,11 @@ def _divide_out(number: int, prime: int) -> tuple[int, int]:
 Partition = tuple[str, str]
 """(group, part): within one group, rows of different parts are disjoint. Their owner promises that."""
 
-Charge = tuple[Fraction, Partition | None]
+Loss = tuple[Fraction, Partition | None]
 """What a release costs (epsilon, or delta), and the part whose rows it reads; None: possibly all rows."""
 
 
-def total(charges: Iterable[Charge]) -> Fraction:
+def total(charges: Iterable[Loss]) -> Fraction:
     """Return what all charges cost together (`docs/privacy.md` section 2).
 
     Charges on the same rows add up. Within a group a row lies in one part only, so the group costs what its
@@ -164,7 +164,7 @@ def total(charges: Iterable[Charge]) -> Fraction:
     return sum((max(parts.values()) for parts in _by_group(charges).values()), Fraction(0))
 
 
-def room(charges: Iterable[Charge], limit: Fraction, partition: Partition | None) -> Fraction:
+def room(charges: Iterable[Loss], limit: Fraction, partition: Partition | None) -> Fraction:
     """Return the most that a further charge on `partition` may be, so that the total stays within `limit`.
 
     A part that has cost less than the dearest part of its group has that difference for free.
@@ -176,7 +176,7 @@ def room(charges: Iterable[Charge], limit: Fraction, partition: Partition | None
     return left + max(parts.values(), default=Fraction(0)) - parts.get(part, Fraction(0))
 
 
-def _by_group(charges: Iterable[Charge]) -> dict[str | None, dict[str | None, Fraction]]:
+def _by_group(charges: Iterable[Loss]) -> dict[str | None, dict[str | None, Fraction]]:
     # What is outside any group is a group of one part, so the same rule (the dearest part) adds it up.
     groups: dict[str | None, dict[str | None, Fraction]] = {}
     for amount, partition in charges:
