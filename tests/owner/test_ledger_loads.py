@@ -11,7 +11,7 @@ import scumble
 from scumble.errors import LedgerBusy, ScumbleError
 from scumble.owner.database import Database
 from scumble.owner.ledger import RecordedBudget
-from scumble.owner.versions import Session
+from scumble.owner.session import Session
 from scumble.wire.requests import Request
 
 INDEX = "k int:0:127 epsilon=1"

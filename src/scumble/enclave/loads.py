@@ -10,24 +10,25 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scumble.enclave import kernels
-from scumble.enclave.grants import AccessList, Cost
+from scumble.enclave.grants import Cost, Payment
 from scumble.enclave.kernels import Words
 from scumble.enclave.pages import DataKeys, RunWriter, Scratch
-from scumble.enclave.versions import History, OpenVersion
-from scumble.errors import Exists, InvalidParameter, Refused
+from scumble.enclave.versions import History, OpenVersion, Pending
+from scumble.errors import Exists, InvalidParameter, Refused, Stale
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.file import IndexModel, encode
 from scumble.privacy.budget import unsafe_budget
 from scumble.wire.catalog import Run, Table
-from scumble.wire.requests import BeginLoad, IndexOrder, RowLayout
+from scumble.wire.requests import BeginLoad, Build, IndexOrder, RowLayout
 from scumble.wire.storage import Storage
 
-__all__ = ["Load", "Rows", "begin_load", "charged", "commit_load"]
+__all__ = ["Load", "Rows", "begin_load", "draft_load"]
 
 ANALYST_MEMORY_BYTES = 1 << 30
 _BATCH = re.compile("[0-9a-f]{32}")
@@ -150,12 +151,28 @@ class Load:
         self._rows = Rows(storage, self._layout.words, max(chunk_rows, page_rows))
         self._capacity = 0
         self._writers: list[RunWriter] = []
+        self._hash, self._paid = sha256(), (b"", 0)
+        self._runs: tuple[Run, ...] | None = None
 
     def append(self, rows: memoryview) -> None:
         """Take some rows, laid out as wire/requests.py says."""
         if len(rows) % (8 * self._layout.words):
             raise InvalidParameter("a row is cut short", hint="send whole rows")
+        self._hash.update(rows)
         self._rows.append(np.frombuffer(rows, np.int64).reshape(-1, self._layout.words))
+
+    def seal_rows(self, batch: str) -> bytes:
+        """Name the batch, and take the rows that were sent for all of it: their digest. Dummies may still follow."""
+        self.batch, self._paid = batch, (self._hash.digest(), len(self._rows))
+        return self._paid[0]
+
+    def is_paid(self, payment: Payment | None, request: Build) -> bool:
+        """Whether just these rows were paid for under the batch's name, and all that they cost, if anything."""
+        if self.batch != request.batch:
+            return False
+        if payment is None:
+            return not (self.cost.epsilon or self.cost.delta)
+        return (payment.digest, request.real_rows) == self._paid and payment.covers(self.cost)
 
     def reserve(self, keys: DataKeys, capacity: int) -> None:
         """Make room for the runs; `capacity`, public, is how many rows were sent, dummies included.
@@ -172,6 +189,12 @@ class Load:
         ]
 
     def build(self) -> tuple[Run, ...]:
+        """Make the runs, once: asked again, because the database has changed meanwhile, it has them."""
+        if self._runs is None:
+            self._runs = self._built()
+        return self._runs
+
+    def _built(self) -> tuple[Run, ...]:
         if not self._orders:
             return (self._seal(self._writers[0], None, None),)
         runs = []
@@ -236,7 +259,7 @@ def begin_load(version: OpenVersion, request: BeginLoad) -> Load | None:
         memory_bytes = min(memory_bytes, ANALYST_MEMORY_BYTES)
         if not version.grant.may("load", table.name):
             raise Refused
-        charged(version, cost)
+        version.manifest.access.check_left(version.grant, cost, request.batch)
     attributes = tuple(order.attribute for order in request.orders) or (None,)
     if table.schema != request.schema or (table.runs and table.attributes != attributes):
         raise Exists(
@@ -246,17 +269,16 @@ def begin_load(version: OpenVersion, request: BeginLoad) -> Load | None:
     return Load(version.storage, table, request.orders, page_rows, memory_bytes, request.batch, cost)
 
 
-def charged(version: OpenVersion, cost: Cost) -> AccessList:
-    """Who may do what after a load of this cost, which is taken from an analyst's allotment; or Overdraft."""
-    access = version.manifest.access
-    return access if version.grant is None else access.charging(version.grant, cost)
-
-
-def commit_load(history: History, version: OpenVersion, load: Load, real_rows: int, access: AccessList) -> OpenVersion:
-    """Build the runs, and commit the version that has them."""
-    runs = load.build()
+def draft_load(history: History, version: OpenVersion, load: Load, real_rows: int) -> Pending:
+    """Build the runs, and draft the version that has them: in the table as it is by then."""
+    runs, manifest = load.build(), version.manifest
     version.storage.drop_scratch()
-    table = replace(load.table, runs=(*load.table.runs, *runs))
-    others = tuple(other for other in version.manifest.catalog.tables if other.id != table.id)
-    real = version.manifest.real_rows | {run.id: real_rows for run in runs}
-    return history.commit(version, (*others, table), real, access)
+    there = manifest.catalog.by_id.get(load.table.id)
+    if there is None:
+        if load.table.runs or load.table.name in manifest.catalog:
+            raise Stale("the table was dropped, or made by another load, meanwhile", hint="load again")
+        there = load.table
+    table = replace(there, runs=(*there.runs, *runs))
+    others = tuple(other for other in manifest.catalog.tables if other.id != table.id)
+    real = manifest.real_rows | {run.id: real_rows for run in runs}
+    return history.draft(version, (*others, table), real, manifest.access)

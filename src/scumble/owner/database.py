@@ -6,16 +6,15 @@ granted for an analyst. What leaves for the provider is sealed; what comes back 
 
 import secrets
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from scumble.errors import Busy, InvalidParameter, Stale, Unavailable
+from scumble.errors import InvalidParameter, Stale, Unavailable
 from scumble.owner import key_file
+from scumble.owner.anchor import anchor_text
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.key_file import Passphrase
 from scumble.owner.keys import Key, OwnerKey
@@ -23,9 +22,18 @@ from scumble.owner.ledger import Ledger
 from scumble.owner.versions import Versions, begin
 from scumble.privacy.budget import Exact, exact
 from scumble.wire.catalog import Table
-from scumble.wire.channel import succession
 from scumble.wire.grants import Grant, Right, parse_public_key, public_text
-from scumble.wire.requests import AddGrant, CheckChain, CheckPages, DropTable, ListGrants, Reseal, RevokeGrant
+from scumble.wire.lineage import next_title
+from scumble.wire.requests import (
+    AddGrant,
+    CheckChain,
+    CheckPages,
+    DropTable,
+    ListGrants,
+    Reseal,
+    RevokeGrant,
+    Upgrade,
+)
 from scumble.wire.storage import Service
 
 if TYPE_CHECKING:
@@ -40,8 +48,6 @@ __all__ = ["Database", "Prepared"]
 KEPT_STATEMENTS = 256
 CHECKED_PAGES = 256  # at a time
 LOAD_TRIES = 3
-UNFINISHED_SECONDS = 60.0  # to wait for a load that was cut off to come to its end
-PAUSES_SECONDS = (0.2, 1.0, 3.0)  # before an enclave that went away is asked again whether a load was done
 
 
 def _silent(what: str, done: int, total: int | None) -> None:
@@ -61,12 +67,30 @@ class Database:
     """
 
     def __init__(
-        self, service: Service, key: Key, key_path: Path, *, accept_restored: bool = False, owner: str | None = None
+        self,
+        service: Service,
+        key: Key,
+        key_path: Path,
+        *,
+        accept_restored: bool = False,
+        first_opening: bool = False,
+        owner: str | None = None,
+        key_print: bytes | None = None,
     ) -> None:
-        """Open a database at a service; an analyst may name the public key of the `owner` it expects."""
+        """Open a database at a service; an analyst may name the public key of the `owner` it expects.
+
+        `key_print` is the key file's fingerprint from before it was read: a rekey meanwhile is then noticed.
+        """
         self._turn = threading.RLock()
         self._versions = Versions(
-            service, key, key_path, changed=self._changed, accept_restored=accept_restored, owner=owner
+            service,
+            key,
+            key_path,
+            changed=self._changed,
+            accept_restored=accept_restored,
+            first_opening=first_opening,
+            owner=owner,
+            key_print=key_print,
         )
 
     @classmethod
@@ -138,22 +162,8 @@ class Database:
         chosen, batch = options or LoadOptions(**more), secrets.token_hex(16)
 
         def once() -> "LoadReport":
-            with self._turn, self._versions.writing() as held:
-                report, opened = load(
-                    self._versions.session,
-                    self._versions.catalog,
-                    self.ledger,
-                    table,
-                    source,
-                    specs,
-                    chosen,
-                    progress,
-                    batch,
-                    lambda: self._check_loaded(batch, held),
-                )
-                if opened is not None:
-                    self._versions.take(opened)
-            return report
+            with self._turn, self._versions.writing():
+                return load(self._versions, self.ledger, table, source, specs, chosen, progress, batch)
 
         for _ in range(LOAD_TRIES - 1 if can_reopen(source) else 0):
             try:
@@ -162,38 +172,11 @@ class Database:
                 continue
         return once()
 
-    def _check_loaded(self, batch: str, held: ExitStack) -> None:
-        """Return if a batch is there although its load was cut off; else raise Unavailable, which says what is known.
-
-        The enclave may still be working on it: only once the database can be held for writing again is that ruled out.
-        """
-        held.close()
-        for pause in PAUSES_SECONDS:
-            try:
-                self._versions.open_session()
-                if self._has(batch):
-                    return
-                with self._versions.service.writer(UNFINISHED_SECONDS):
-                    self._versions.open_newest()
-            except (Unavailable, Busy):
-                time.sleep(pause)
-                continue
-            if self._has(batch):
-                return
-            raise Unavailable("the session was lost, and nothing was loaded", hint="load again")
-        raise Unavailable(
-            "the service was lost while the rows were loaded, and does not say whether they are there",
-            hint="look at the table's capacity before you load them again",
-        )
-
-    def _has(self, batch: str) -> bool:
-        return any(run.batch == batch for table in self._versions.catalog.tables for run in table.runs)
-
     def drop(self, table: str) -> None:
         """Drop a table and delete its pages. What its indexes have cost stays spent. Only the owner can."""
         self._versions.key.as_owner()
         with self._turn, self._versions.writing():
-            self._versions.take(self._versions.session.ask(DropTable(table)))
+            self._versions.change(DropTable(table))
             self._versions.service.drop_unreferenced()
 
     @property
@@ -242,7 +225,7 @@ class Database:
         epsilon: the whole allotment of `epsilon` and `delta` is spent from the ledger now, whether it will be used or
         not. A grant is in force at once in this enclave, until it is revoked or its table is dropped.
         """
-        self._versions.key.as_owner()
+        key = self._versions.key.as_owner()
         reading: frozenset[Right] = frozenset(["read"])
         rights = tables if isinstance(tables, Mapping) else dict.fromkeys(tables, reading)
         wanted = Grant(
@@ -258,19 +241,20 @@ class Database:
                 "a right to load needs an allotment of epsilon, and nothing else does", hint="--load --epsilon 0.5"
             )
         with self._turn, self._versions.writing():
+            wanted = wanted.signed(key.database, self._versions.key.signing_key())
             self._versions.session.ask(AddGrant(wanted, rehearsed=True))
             if wanted.epsilon:
                 self.ledger.spend(wanted.epsilon, f"granted to {name}", delta=wanted.delta).draw()
-            opened = self._versions.session.ask(AddGrant(wanted, rehearsed=False))
-            assert opened is not None  # noqa: S101  only a rehearsal answers nothing
-            self._versions.take(opened)
+            self._versions.change(AddGrant(wanted, rehearsed=False))
         return wanted
 
     def revoke(self, name: str) -> None:
         """Revoke an analyst's grant: at once in this enclave, in others when the database is next opened there."""
         self._versions.key.as_owner()
-        with self._turn, self._versions.writing():
-            self._versions.take(self._versions.session.ask(RevokeGrant(name)))
+        with self._turn:
+            self._versions.open_newest()
+            with self._versions.service.rights_writer():
+                self._versions.change(RevokeGrant(name))
 
     def grants(self) -> tuple[Grant, ...]:
         """Every grant, and how much of its allotment is used. Only the owner can see them."""
@@ -288,6 +272,13 @@ class Database:
     def owner(self) -> str:
         """The owner's public key as text, by which analysts can tell whose database this is."""
         return public_text(bytes.fromhex(self._versions.owner))
+
+    def anchor(self) -> str:
+        """The newest version seen, signed, as a line of text to carry to another device, or to send to an analyst."""
+        with self._turn:
+            self._versions.open_newest()
+            key = self._versions.key
+            return anchor_text(self._versions.anchor, key.database, key.signing_key())
 
     # --- keys and checks ---------------------------------------------------------------------------
 
@@ -323,25 +314,35 @@ class Database:
                 raise Stale("the key was changed meanwhile", hint="open the database again")
             new = OwnerKey(old.database, secrets.token_bytes(len(old.root)))
             self._versions.put_key(OwnerKey(old.database, old.root, new.root), protection)
-            owner = new.signing_key().public_key().public_bytes_raw()
-            opened = self._versions.session.ask(
-                Reseal(
-                    data_key=new.data_key(),
-                    owner=owner,
-                    succession=succession(old.database, old.signing_key(), owner),
-                )
-            )
-            self._versions.key = OwnerKey(old.database, new.root, old.root)  # the anchor is still under the old root
-            self._versions.take(opened)
+            version = self._versions.catalog.version + 1
+            title = next_title(old.database, version, old.signing_key(), new.signing_key(), new.data_key())
+            self._versions.change(Reseal(new.data_key(), title, self._signed_grants(new)), new)
             self._versions.put_key(new, protection)
             self._versions.service.drop_unreferenced()
 
     def finish_rekey(self, passphrase: Passphrase = None) -> None:
         """Finish a rekey that was cut short: remove the key that is not in force from the key file."""
         protection = self._protection(passphrase)
-        with self._turn, self._versions.writing():
+        with self._turn, self._versions.writing(busy_seconds=0):  # perhaps it is not cut short, but under way
             key = self._versions.key.as_owner()
             self._versions.put_key(OwnerKey(key.database, key.root), protection)
+
+    def _signed_grants(self, key: OwnerKey) -> tuple[Grant, ...]:
+        """Every grant, signed by a key that the database is about to belong to."""
+        grants = self._versions.session.ask(ListGrants()).grants
+        return tuple(grant.signed(key.database, key.signing_key()) for grant in grants)
+
+    def upgrade(self) -> bool:
+        """Sign a database that release 0.1 has made, so that it can be changed again; False if it is signed already.
+
+        From then on clients check who made each version. Whoever has a copy of the key and of the anchor keeps them.
+        """
+        key = self._versions.key.as_owner()
+        if self._versions.catalog.titles:
+            return False
+        with self._turn, self._versions.writing():
+            title = key.title(self._versions.catalog.version + 1)
+            return self._versions.change(Upgrade(title, self._signed_grants(key), self._versions.catalog.restores))
 
     def _protection(self, passphrase: Passphrase) -> str | None:
         """The passphrase to write the key file with: none if it has none now."""

@@ -16,17 +16,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.errors import BadRows, Exists, InvalidParameter, ScumbleError, Tampered, Unavailable
+from scumble.errors import BadRows, Exists, InvalidParameter, ScumbleError
 from scumble.index.slack import release_bound
 from scumble.owner.encoding import dummy_rows, encode_rows
 from scumble.owner.indexes import IndexSpec, index_cost
 from scumble.owner.ledger import Ledger, RecordedBudget, Spend
+from scumble.owner.session import Session
 from scumble.owner.sources import open_source
-from scumble.owner.versions import Session
+from scumble.owner.versions import Versions
 from scumble.privacy.budget import Budget, Exact, exact
 from scumble.types import Schema, schema_of
 from scumble.wire.catalog import Catalog, Table
-from scumble.wire.requests import Abandon, BeginLoad, Build, IndexOrder, Opened, Reserve, RowLayout
+from scumble.wire.charges import CAPACITY, Charge
+from scumble.wire.requests import Abandon, BeginLoad, Build, IndexOrder, Pay, Reserve, RowLayout
 
 __all__ = ["LoadOptions", "LoadReport", "Progress", "can_reopen", "load"]
 
@@ -41,8 +43,6 @@ CAPACITY_BETA = Fraction(1, 10**12)
 Words = NDArray[np.int64]
 Progress = Callable[[str, int, int | None], None]
 """Called now and then with what is being done, for how many rows it is done, and of how many if that is known."""
-Confirm = Callable[[], None]
-"""Returns if the newest version has the batch; else raises Unavailable."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,7 @@ class LoadReport:
 
 
 def load(
-    session: Session,
-    catalog: Catalog,
+    versions: Versions,
     ledger: Ledger,
     name: str,
     source: object,
@@ -94,19 +93,18 @@ def load(
     options: LoadOptions,
     progress: Progress,
     batch: str,
-    confirm: Confirm,
-) -> tuple[LoadReport, Opened | None]:
-    """Load a source into a table of the current version, held for writing; what was done, and the new version.
+) -> LoadReport:
+    """Load a source into a table of the current version, held for writing; what was done.
 
-    `batch` names the rows: if the table has them already, nothing is sent or paid, and there is no new version. If the
-    session is lost while the enclave builds, `confirm` finds out whether they are there.
+    `batch` names the rows: if the table has them already, nothing is sent or paid, and there is no new version.
     """
-    rows, table = _open_rows(catalog, name, source, indexes, options)
+    session = versions.session
+    rows, table = _open_rows(versions.catalog, name, source, indexes, options)
     orders = [spec.order() for spec in _indexes_of(table, indexes)]
     spends = _spends(table, orders, options)
     there = next((run for run in table.runs if run.batch == batch), None)
     if there is not None:
-        return _report(table, sum(map(len, rows)), there.capacity, orders, spends), None
+        return _report(table, sum(map(len, rows)), there.capacity, orders, spends)
     sender = _Sender(session, table.schema, orders, progress, rows.rows)
     with _paid(ledger, spends) as budgets:
         capacity_budget = budgets[-1] if options.capacity is None else None
@@ -124,21 +122,26 @@ def load(
                 memory_bytes=options.memory_bytes,
             )
         )
-        sent, capacity = _send(sender, rows, capacity_budget, options)
+        charges = _charges(table, orders, budgets, batch, versions.grant_id)
+        sent, capacity = _send(
+            sender, rows, capacity_budget, options, lambda: charges and versions.change(Pay(batch, charges))
+        )
         for budget in budgets[: len(orders)]:
             budget.draw()
         progress("building", sent, sent)
-        opened = _build(session, sent, batch, confirm)
-    return _report(table, sent, capacity, orders, spends), opened
+        versions.change(Build(sent, batch))
+    return _report(table, sent, capacity, orders, spends)
 
 
-def _build(session: Session, sent: int, batch: str, confirm: Confirm) -> Opened | None:
-    """Have the runs and indexes built; the new version, or None if they are there although the answer was lost."""
-    try:
-        return session.ask(Build(sent, batch))
-    except (Unavailable, Tampered):  # the answer was lost, or altered on its way
-        confirm()
-        return None
+def _charges(
+    table: Table, orders: Sequence[IndexOrder], budgets: Sequence[Budget], batch: str, grant: str | None
+) -> tuple[Charge, ...]:
+    """What was spent, as the versions keep it."""
+    names = (*(order.attribute for order in orders), CAPACITY)
+    return tuple(
+        Charge(batch, table.id, what, budget.epsilon, budget.delta, budget.rows_per_user, new_rows=False, grant=grant)
+        for what, budget in zip(names, budgets, strict=False)
+    )
 
 
 def _report(
@@ -207,10 +210,14 @@ def _indexes_of(table: Table, indexes: Sequence[IndexSpec]) -> list[IndexSpec]:
 # --- rows ------------------------------------------------------------------------------------------
 
 
-def _send(sender: "_Sender", rows: Any, capacity_budget: Budget | None, options: LoadOptions) -> tuple[int, int]:
-    """Send the rows, then dummies up to the public capacity; how many rows there were, and the capacity."""
+def _send(
+    sender: "_Sender", rows: Any, capacity_budget: Budget | None, options: LoadOptions, pay: Callable[[], object]
+) -> tuple[int, int]:
+    """Send the rows and pay for them, then dummies up to the public capacity; how many rows, and the capacity."""
     try:
         sender.send_all(rows, options.capacity)
+        sender.flush()
+        pay()
         sent, capacity = sender.rows, _fix_capacity(sender.rows, capacity_budget, options)
         sender.fill(capacity)
         sender.session.ask(Reserve(capacity))
@@ -245,7 +252,7 @@ class _Sender:
         """Send dummies until there are as many rows as the capacity."""
         while self.rows < capacity:
             self._send(dummy_rows(min(capacity - self.rows, len(self._batch)), self._layout))
-        self._flush()
+        self.flush()
 
     def _send(self, rows: Words) -> None:
         at = 0
@@ -255,11 +262,11 @@ class _Sender:
             self._filled += take
             at += take
             if self._filled == len(self._batch):
-                self._flush()
+                self.flush()
         self.rows += len(rows)
         self._progress("loading", self.rows, self._expected)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         if self._filled:
             self.session.send_rows(self._batch[: self._filled])
             self._filled = 0
