@@ -213,13 +213,12 @@ def _indexes_of(table: Table, indexes: Sequence[IndexSpec]) -> list[IndexSpec]:
 def _send(
     sender: "_Sender", rows: Any, capacity_budget: Budget | None, options: LoadOptions, pay: Callable[[], object]
 ) -> tuple[int, int]:
-    """Send the rows and pay for them, then dummies up to the public capacity; how many rows, and the capacity."""
+    """Send the rows, then dummies up to the public capacity, and pay; how many rows, and the capacity."""
     try:
         sender.send_all(rows, options.capacity)
-        sender.flush()
-        pay()
         sent, capacity = sender.rows, _fix_capacity(sender.rows, capacity_budget, options)
         sender.fill(capacity)
+        pay()
         sender.session.ask(Reserve(capacity))
     except BaseException:
         with suppress(ScumbleError):
@@ -252,7 +251,7 @@ class _Sender:
         """Send dummies until there are as many rows as the capacity."""
         while self.rows < capacity:
             self._send(dummy_rows(min(capacity - self.rows, len(self._batch)), self._layout))
-        self.flush()
+        self._flush()
 
     def _send(self, rows: Words) -> None:
         at = 0
@@ -262,11 +261,11 @@ class _Sender:
             self._filled += take
             at += take
             if self._filled == len(self._batch):
-                self.flush()
+                self._flush()
         self.rows += len(rows)
         self._progress("loading", self.rows, self._expected)
 
-    def flush(self) -> None:
+    def _flush(self) -> None:
         if self._filled:
             self.session.send_rows(self._batch[: self._filled])
             self._filled = 0
