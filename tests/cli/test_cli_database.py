@@ -92,9 +92,13 @@ def test_a_restored_folder_is_taken_only_when_told(clinic: Path) -> None:
 
 
 def test_a_lost_or_damaged_anchor(clinic: Path) -> None:
+    """A damaged one knows nothing of what a restore must not take back: it is no more than a missing one."""
     (clinic / "clinic.anchor").write_text("{}")
-    assert scumble("tables", "clinic").code == 2
-    assert scumble("check", "clinic", "--accept-restored").code == 0
+    for command in (("tables", "clinic"), ("check", "clinic", "--accept-restored")):
+        assert scumble(*command).code == 2
+    (clinic / "clinic.anchor").unlink()
+    assert "--first-opening" in scumble("tables", "clinic").err
+    assert scumble("check", "clinic", "--first-opening").code == 0
     assert scumble("tables", "clinic").code == 0
 
 
