@@ -15,7 +15,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from scumble.errors import BadQuery, Overflow, QueryError
+from scumble.errors import BadQuery, Overflow, QueryError, TooManyPlans
 from scumble.owner.answers import GroupReader, Result, Row, matching_rows
 from scumble.owner.session import Session
 from scumble.sql import GROUPS, AggregateQuery, Bound, Fetch, RowQuery, Statement, TableAccess
@@ -200,13 +200,21 @@ class Runner:
         number = self._plans.get(plan)
         if number is None:
             if len(self._plans) >= KEPT:
-                self._session.ask(ForgetPlans())
-                self._plans.clear()
-                self._numbers.clear()
-            number = self._plans[plan] = self._session.prepare(plan)
+                self._forget_plans()
+            try:
+                number = self._session.prepare(plan)
+            except TooManyPlans:  # what else was prepared is prepared again when it is needed
+                self._forget_plans()
+                number = self._session.prepare(plan)
+            self._plans[plan] = number
         _bounded(self._numbers)
         self._numbers[id(plan)] = plan, number
         return number
+
+    def _forget_plans(self) -> None:
+        self._session.ask(ForgetPlans())
+        self._plans.clear()
+        self._numbers.clear()
 
 
 def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:
