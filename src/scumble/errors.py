@@ -20,6 +20,7 @@
         │   ├── Locked                 the owner has to connect to the enclave first
         │   ├── Stale                  the table changed under a prepared statement or a slow reader
         │   ├── KeyRefused             no key file, a wrong passphrase, or a key of another database
+        │   ├── TooManyPlans           the enclave keeps as many plans for this key as it may
         │   ├── AttestationRefused     evidence that does not prove which code runs in the enclave
         │   └── Unavailable            the service cannot be reached, or has lost the session
         ├── ProgrammingError           a request that this database cannot serve
@@ -82,6 +83,7 @@ __all__ = [
     "ScumbleError",
     "Stale",
     "Tampered",
+    "TooManyPlans",
     "Unavailable",
     "UnsupportedQuery",
 ]
@@ -247,6 +249,13 @@ class KeyRefused(OperationalError):
 
 class Unavailable(OperationalError):
     """The service cannot be reached, is overloaded, or has lost the session: what was asked may be asked again."""
+
+
+class TooManyPlans(OperationalError):
+    """The enclave keeps as many plans for this key as it may: forget them, and prepare again what is needed."""
+
+    def __init__(self, message: str = "the enclave keeps too many plans for this key", hint: str | None = None) -> None:
+        super().__init__(message, hint=hint or "close sessions that are not used, or ask with parameters")
 
 
 class AttestationRefused(OperationalError):

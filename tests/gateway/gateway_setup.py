@@ -89,8 +89,8 @@ class Bare:
 
     def __init__(self, gateway: Gateway, token: str | None = ALICE) -> None:
         self.client = flight.connect(gateway.location)
-        headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
-        self.options = flight.FlightCallOptions(headers=headers, timeout=30)
+        self.headers = [] if token is None else [(b"authorization", f"Bearer {token}".encode())]
+        self.options = flight.FlightCallOptions(headers=self.headers, timeout=30)
 
     def __enter__(self) -> "Bare":
         return self

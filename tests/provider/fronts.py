@@ -7,13 +7,21 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from scumble import attestation
+from scumble.attestation import Policy
 from scumble.owner import key_file
 from scumble.owner.database import Database
 from scumble.owner.keys import AnalystKey, OwnerKey
 from scumble.owner.ledger import Ledger
+from scumble.owner.remote.address import Address
+from scumble.owner.remote.service import RemoteService, Transport
+from scumble.owner.session import Session
 from scumble.provider.fleet import EnclaveProcess, Fleet
 from scumble.provider.routing import serve_call
 from scumble.store.files import FileStore
@@ -166,6 +174,23 @@ def fronting(folder: Path, **limits: float) -> Iterator[Fronting]:
     finally:
         process.kill()
         process.wait()
+
+
+@contextmanager
+def session_of(
+    front: Serving, name: str, database: str, key: Ed25519PrivateKey | None = None, tenant: str = "default"
+) -> Iterator[tuple[Session, str]]:
+    """A session with a served database, of a key that nobody knows unless one is given; and its path."""
+    address = Address("127.0.0.1", front.port, tenant, name)
+    trusted = partial(attestation.verify, policy=Policy(allow_simulated=True))
+    service = RemoteService(address, Transport(address), lambda evidence, data: trusted(evidence, report_data=data))
+    key = key or Ed25519PrivateKey.generate()
+    session = Session(service, database, key)
+    try:
+        yield session, f"/v1/{tenant}/{name}/sessions/{session._number}"
+    finally:
+        session.close()
+        service.close()
 
 
 def impatient(folder: Path) -> AbstractContextManager[Fronting]:

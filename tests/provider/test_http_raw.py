@@ -6,11 +6,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from fronts import ATTEST, HEALTH, HOST, NONCE, Fronting, answers_in, until
+from fronts import ATTEST, DATABASE, HEALTH, HOST, NONCE, Fronting, answers_in, session_of, until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-MOST = 1 << 20
+from scumble.wire.channel import SMALL_BYTES
+
+SMALL = 4 << 10
 CLOSE = b"connection: close\r\n\r\n"
 GREET = b"POST /v1/default/there/sessions HTTP/1.1\r\n" + HOST
 HIDDEN = b"GET /v1/service HTTP/1.1\r\n" + HOST + CLOSE
@@ -165,8 +167,11 @@ def test_a_body_larger_than_the_limit_is_refused_before_it_has_come(front: Front
 
 
 def test_a_body_of_just_the_limit_is_taken(front: Fronting) -> None:
-    assert front.ask("POST", "/v1/default/there/sessions", bytes(MOST)).status == 503  # no such enclave
-    assert front.ask("POST", "/v1/default/there/sessions", bytes(MOST + 1)).status == 413
+    assert front.ask("POST", "/v1/default/there/sessions", bytes(SMALL)).status == 503  # no such enclave
+    assert front.ask("POST", "/v1/default/there/sessions", bytes(SMALL + 1)).status == 413
+    with session_of(front, "there", DATABASE) as (_, path):
+        assert front.ask("POST", path, bytes(SMALL_BYTES)).status == 400  # not sealed
+        assert front.ask("POST", path, bytes(SMALL_BYTES + 1)).status == 413
 
 
 # --- several requests, and clients that are gone -----------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from fronts import NONCE, Fronting, answers_in, read_all, until
+from fronts import DATABASE, NONCE, Fronting, answers_in, read_all, session_of, until
 
 HOST = b"host: a\r\n"
 HEALTH = b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -95,7 +95,8 @@ def test_a_body_that_does_not_come_in_time_gets_408(front: Fronting) -> None:
         assert answers_in(told)[0].headers["connection"] == "close"
         return 0.0
 
-    at_once(act, [b"/v1/attest", b"/v1/default/there/sessions", b"/v1/default/there/sessions/7"])
+    with session_of(front, "there", DATABASE) as (_, path):
+        at_once(act, [b"/v1/attest", b"/v1/default/there/sessions", path.encode()])
 
 
 def test_a_body_that_comes_byte_by_byte_gets_408(front: Fronting) -> None:
@@ -106,13 +107,14 @@ def test_a_body_that_comes_byte_by_byte_gets_408(front: Fronting) -> None:
 
 
 def test_a_large_body_over_a_slow_line_has_its_time(front: Fronting) -> None:
-    size, piece = 1 << 20, bytes(1 << 17)
-    head = f"POST /v1/default/there/sessions HTTP/1.1\r\nhost: a\r\ncontent-length: {size}\r\n\r\n"
-    with front.connection(head.encode()) as made:
-        for _ in range(size // len(piece)):  # longer altogether than a body of few bytes may take
-            made.sendall(piece)
-            time.sleep(0.2)
-        assert one_answer(made).startswith(b"HTTP/1.1 503")  # no such enclave: it was read
+    size, piece = 1 << 16, bytes(1 << 13)
+    with session_of(front, "there", DATABASE) as (_, path):
+        head = f"POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: {size}\r\n\r\n"
+        with front.connection(head.encode()) as made:
+            for _ in range(size // len(piece)):  # longer altogether than a body of few bytes may take
+                made.sendall(piece)
+                time.sleep(0.2)
+            assert one_answer(made).startswith(b"HTTP/1.1 400")  # it was read, and is not sealed
 
 
 def test_what_nobody_wants_does_not_keep_a_connection(front: Fronting) -> None:

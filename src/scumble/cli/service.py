@@ -49,6 +49,18 @@ def serve(
     requests_per_second: Annotated[
         float, typer.Option(metavar="N", min=1, help="The most from one address; more have to wait.")
     ] = 5000,
+    connections: Annotated[int, typer.Option(metavar="N", min=1, help="The most connections altogether.")] = 2000,
+    connections_per_address: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="The most from one address; behind a proxy, as many as --connections."),
+    ] = 512,
+    waiting_per_tenant: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Requests of a tenant that may wait for their turn.")
+    ] = 512,
+    memory: Annotated[
+        int,
+        typer.Option(metavar="MIB", min=64, help="For requests and answers in flight; a quarter of it for a tenant."),
+    ] = 1024,
     check: Annotated[bool, typer.Option("--check", help="Start the enclaves, check their evidence, and stop.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Write no log.")] = False,
 ) -> None:
@@ -59,7 +71,9 @@ def serve(
     under way, then stops. The log goes to stderr, one JSON object a line; /health
     and /metrics (Prometheus) are served as well.
 
-    Tenants need a token to make databases: see `scumble tenant`.
+    Tenants need a token to make databases: see `scumble tenant`. They take turns
+    at the enclaves, then their databases, addresses and sessions do; who has too
+    much under way is asked to wait (429). A query ends when its client hangs up.
 
     \b
     scumble tenant /srv/scumble acme
@@ -86,7 +100,15 @@ def serve(
         open_to_all,
         tls_certificate,
         tls_key,
-        Limits(request_bytes=max_request << 20, requests_per_second=requests_per_second),
+        Limits(
+            request_bytes=max_request << 20,
+            tenant_bytes=memory << 18,
+            all_bytes=memory << 20,
+            requests_per_second=requests_per_second,
+            connections=connections,
+            connections_per_address=connections_per_address,
+            waiting_per_tenant=waiting_per_tenant,
+        ),
     )
     if check:
         Fleet(enclaves, attestation, endorsements=endorsements).close()

@@ -112,6 +112,7 @@ class Worker:
         match job:
             case jobs.Relay(session):
                 answer = self._enclave.request(session, given)
+                fact = self._enclave.most_bytes(session)
             case jobs.Greet():
                 fact, answer = self._enclave.greet(given)
             case jobs.Leave(session):

@@ -22,6 +22,7 @@ from scumble.wire.catalog import Table
 from scumble.wire.plan import (
     COUNT,
     EXTREMES,
+    MOST_ANSWER_BYTES,
     Aggregate,
     Aggregates,
     And,
@@ -226,6 +227,7 @@ class CompiledPlan:
         read = plan.output.reads.union(*map(columns_of, plan.predicates))
         self.widest_bytes = max((table.schema.columns[place].page_row_bytes for place in read), default=1)
         outputs = _output_columns(plan.output, table.schema)
+        self.kept_bytes = 0 if isinstance(self.output, RowColumns) else self.output.answer_bytes
         self.columns = [tuple(dict.fromkeys([*columns_of(part), *outputs])) for part in plan.predicates]
 
 
@@ -259,15 +261,28 @@ def _row_bytes(columns: tuple[int, ...], schema: Schema) -> int:
 
 
 def _rows_read(plan: CompiledPlan, execution: Execution) -> int:
-    """The rows of all pages of an execution, matching or not; refused if a page is named twice or is not there."""
-    rows = 0
+    """The rows of all pages of an execution, matching or not.
+
+    Refused if a page is not there or is named twice for one predicate, so that the work has a public bound; and if the
+    answer would be larger than any that an owner asks for.
+    """
+    rows = pages = 0
+    ends: dict[tuple[int, int], int] = {}
     for scan in execution.scans:
-        run, end = plan.table.runs[scan.run], 0
+        if not (0 <= scan.run < len(plan.table.runs) and 0 <= scan.predicate < len(plan.predicates)):
+            raise InvalidParameter("there is no such run or predicate", hint="prepare the plan again")
+        run, end = plan.table.runs[scan.run], ends.get((scan.run, scan.predicate), 0)
         for first, count in scan.pages:
             if not end <= first <= first + count <= run.pages:
                 raise InvalidParameter("page ranges must ascend within the run", hint="a row would be counted twice")
             end = first + count
             rows += count * run.page_rows
+            pages += count
+        ends[scan.run, scan.predicate] = end
+    if isinstance(plan.output, RowColumns):
+        size_bytes = rows * _row_bytes(plan.output.columns, plan.table.schema)
+        if size_bytes > MOST_ANSWER_BYTES and pages > 1:
+            raise InvalidParameter("the answer is too large", hint="read fewer pages at a time")
     return rows
 
 

@@ -20,11 +20,15 @@ from scumble.enclave.grants import AccessList, Payment
 from scumble.enclave.loads import Load, begin_load, draft_load
 from scumble.enclave.pages import KEY_BYTES, DataKeys, reseal_run
 from scumble.enclave.queries import CompiledPlan, answer_bytes, execute
+from scumble.enclave.quotas import NODE_BYTES, Signers
 from scumble.enclave.versions import History, OpenVersion, Pending, Vault, check_chain
-from scumble.errors import InvalidParameter, Refused, Stale
+from scumble.errors import Busy, InvalidParameter, Refused, Stale
 from scumble.wire import requests
 from scumble.wire.channel import (
+    MOST_BYTES,
+    QUERY_BYTES,
     SALT_BYTES,
+    SMALL_BYTES,
     Channel,
     Greeting,
     done,
@@ -43,6 +47,7 @@ from scumble.wire.requests import (
     Execution,
     Opened,
     Request,
+    announced_kind,
     pack_answer,
     request_kind,
     unpack_execution,
@@ -55,12 +60,15 @@ __all__ = ["EnclaveSession", "TrustedEnclave"]
 class EnclaveSession:
     """SECRET: what one session has open: a version, plans, a load. Its client does one thing at a time."""
 
-    def __init__(self, storage: Storage, vault: Vault, greeting: Greeting) -> None:
+    def __init__(self, storage: Storage, vault: Vault, greeting: Greeting, signers: Signers) -> None:
         self._history = History(storage, vault, greeting.database, greeting.signer, greeting.data_key)
         self._version: OpenVersion | None = None
         self._pending: Pending | None = None
         self._plans: list[CompiledPlan] = []
+        self.plan_bytes = 0
         self._load: Load | None = None
+        self.signed_for = greeting.database, greeting.signer
+        self._signer = signers.entered(self)
 
     @property
     def rank(self) -> int:
@@ -75,6 +83,15 @@ class EnclaveSession:
             return 2
         return int(any("load" in rights for rights in grant.tables.values()))
 
+    @property
+    def most_bytes(self) -> int:
+        """How large the next request may be, by what the signer may do. PUBLIC: the front asks."""
+        return SMALL_BYTES if self._version is None else MOST_BYTES if self.rank else QUERY_BYTES
+
+    def drop_load(self) -> None:
+        """Forget the rows that were sent."""
+        self._load = None
+
     def answer(self, request: memoryview) -> bytes:
         """Do what is asked, if the signer of the greeting may have it done."""
         form, body = bytes(request[:1]), request[1:]
@@ -87,15 +104,29 @@ class EnclaveSession:
             return done(b"")
         if form != JSON:
             raise InvalidParameter("a request begins with J, X or R", hint="upgrade Scumble")
-        return self._asked(*request_kind(body))
+        kind = announced_kind(body)
+        self._check_right(kind)
+        if len(body) <= SMALL_BYTES:
+            return self._asked(kind, body)
+        if kind is None or len(body) > min(kind.most_bytes, self.most_bytes):
+            raise InvalidParameter("a request of this kind has fewer bytes", hint="ask for less at a time")
+        with _LARGE:
+            return self._asked(kind, body)
 
-    def _asked(self, kind: type[Request[Any]] | None, fields: dict[str, Any]) -> bytes:
-        """Check the right to ask before anything else: what is wrong with a request is nobody else's business."""
+    def _check_right(self, kind: type[Request[Any]] | None) -> None:
+        """Refuse who may not ask before anything is parsed: what is wrong with a request is nobody else's business."""
         if kind is None or kind.needs_version:
             grant = self._follow().grant
             if grant is not None and (kind is None or not kind.by_analyst):
                 raise Refused
-        if kind is None:
+        if kind is requests.BeginLoad and not self.rank:
+            raise Refused
+
+    def _asked(self, announced: type[Request[Any]] | None, body: memoryview) -> bytes:
+        kind, fields = request_kind(body)
+        if kind is not announced:  # it does not begin with its name, or names two
+            self._check_right(kind)
+        if kind is None or kind.most_bytes < len(body):
             raise InvalidParameter("there is no such request", hint="upgrade Scumble")
         answer = _HANDLERS[kind](self, from_fields(kind, fields))
         least_bytes = self._opened_bytes if isinstance(answer, Opened) else 0
@@ -120,7 +151,7 @@ class EnclaveSession:
     def _take(self, version: OpenVersion) -> Opened:
         """Go on with a version; plans for another are of no use."""
         self._version = version
-        self._plans.clear()
+        self._drop_plans()
         return version.opened()
 
     def _drafted(self, pending: Pending) -> Draft:
@@ -140,12 +171,12 @@ class EnclaveSession:
             return self._take(self._history.open(request, self._version))
         except Refused:  # the signer has lost its rights, also to what was open until now
             self._version = self._load = None
-            self._plans.clear()
+            self._drop_plans()
             raise
 
     def _restore(self, request: requests.Restore) -> Draft:
         self._version = None
-        self._plans.clear()
+        self._drop_plans()
         return self._drafted(self._history.restore(request, None))
 
     def _commit(self, request: requests.Commit) -> Opened:
@@ -215,6 +246,10 @@ class EnclaveSession:
 
     # --- queries -----------------------------------------------------------------------------------
 
+    def _drop_plans(self) -> None:
+        self._plans.clear()
+        self.plan_bytes = 0
+
     def _prepare(self, request: requests.Prepare) -> requests.PlanNumber:
         version = self._current
         table = version.catalog.by_id.get(request.plan.table)
@@ -222,11 +257,15 @@ class EnclaveSession:
             raise Stale("the table is no longer there", hint="ask again")
         if version.grant is not None and not version.grant.may("read", table.name):
             raise Refused
-        self._plans.append(CompiledPlan(request.plan, table))
+        plan = CompiledPlan(request.plan, table)
+        size_bytes = NODE_BYTES * request.plan.nodes + plan.kept_bytes
+        self._signer.check_plan(self, len(self._plans), size_bytes)
+        self._plans.append(plan)
+        self.plan_bytes += size_bytes
         return requests.PlanNumber(len(self._plans) - 1)
 
     def _forget_plans(self, _: requests.ForgetPlans) -> None:
-        self._plans.clear()
+        self._drop_plans()
 
     def _executed(self, body: memoryview) -> bytes:
         """The answer to an execution. An error on the way, which may depend on a row, is as long as the answer."""
@@ -246,6 +285,7 @@ class EnclaveSession:
     def _begin_load(self, request: requests.BeginLoad) -> requests.LoadBegun:
         load = begin_load(self._current, request)
         if load is not None:
+            self._signer.begin_load(self)
             self._load = load
         return requests.LoadBegun(done=load is None)
 
@@ -307,6 +347,10 @@ _HANDLERS: dict[type[Request[Any]], Callable[[Any, Any], Any]] = {
 }
 
 
+_LARGE = threading.Lock()
+"""Held while a large request is parsed and its objects are made: one at a time, whoever sends them."""
+
+
 class _Line:
     """SECRET: a session and its channel, which the holder of `turn` may use."""
 
@@ -331,6 +375,7 @@ class TrustedEnclave:
         self._storage = storage
         self._private_key = X25519PrivateKey.generate() if private_key is None else private_key
         self._vault = Vault() if vault is None else vault
+        self._signers = Signers()
         self._lines: dict[int, _Line] = {}
         self._last_session = 0
         self._turn = threading.Lock()
@@ -345,7 +390,11 @@ class TrustedEnclave:
         greeting = open_greeting(self._private_key, sealed)
         salt = os.urandom(SALT_BYTES)
         channel = Channel.derived(greeting.request_key, greeting.answer_key, salt)
-        line = _Line(channel, self.session_type(self._storage, self._vault, greeting))
+        try:
+            session = self.session_type(self._storage, self._vault, greeting, self._signers)
+        except Busy as error:  # sealed: how many sessions a key has is nobody else's business
+            return 0, salt + channel.seal_answer(refusal(error))
+        line = _Line(channel, session)
         with self._turn:
             self._last_session += 1
             number = self._last_session
@@ -356,6 +405,8 @@ class TrustedEnclave:
         line = self._lines.get(session)
         if line is None:
             raise InvalidParameter("there is no such session", hint="open the database again")
+        if len(sealed) > line.session.most_bytes:
+            raise InvalidParameter("the request is larger than its signer may send", hint="ask for less at a time")
         with line.turn:
             request = memoryview(line.channel.open_request(sealed))
             try:
@@ -369,5 +420,12 @@ class TrustedEnclave:
         line = self._lines.get(session)
         return 0 if line is None else line.session.rank
 
+    def most_bytes(self, session: int) -> int:
+        """How large a session's next request may be."""
+        line = self._lines.get(session)
+        return SMALL_BYTES if line is None else line.session.most_bytes
+
     def leave(self, session: int) -> None:
-        self._lines.pop(session, None)
+        line = self._lines.pop(session, None)
+        if line is not None:
+            self._signers.left(line.session)

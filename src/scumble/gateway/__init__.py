@@ -7,6 +7,7 @@ config       the settings file, and the tokens of clients
 calls        every call: who, how long, what went wrong; never what was asked
 messages     Flight SQL's messages
 server       the calls themselves, from start to stop
+turns        whose statement runs, on which connection, and when it is stopped
 databases    which database is meant, and what a statement would return
 statements   prepared statements, and the shelf where they and results wait for their clients
 metadata     catalogs, tables, types, and what the gateway can do

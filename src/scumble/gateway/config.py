@@ -54,13 +54,22 @@ class Tls:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much is kept for clients, and how long: results until they are fetched, statements until they are closed."""
+    """How much runs and is kept for clients, and how long: results until fetched, statements until closed.
+
+    `running` statements run at a time, and `running_per_client` of one client, each for at most `run_seconds` and in
+    at most `statement_bytes` of memory.
+    """
 
     results: int = 64
     result_bytes: int = 2 << 30
     result_seconds: int = 120
     statements: int = 4096
     statement_seconds: int = 3600
+    running: int = 8
+    running_per_client: int = 4
+    waiting_per_client: int = 256
+    run_seconds: int = 300
+    statement_bytes: int = 1 << 30
 
 
 @dataclass(frozen=True)

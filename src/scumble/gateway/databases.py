@@ -6,8 +6,9 @@ without rows, and nothing of the enclave, so the provider sees nothing.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -15,7 +16,8 @@ from sqlglot import exp
 
 import scumble
 from scumble.errors import BadQuery, InvalidParameter, NotFound, ScumbleError
-from scumble.gateway.config import DatabaseConfig
+from scumble.gateway.config import DatabaseConfig, Limits
+from scumble.gateway.turns import Connections
 from scumble.owner.database import Database
 from scumble.owner.queries import LocalSQL
 from scumble.sql import Statement, prepare
@@ -39,10 +41,15 @@ class Routed(NamedTuple):
 class Databases:
     """Open databases by name. Threads may share them."""
 
-    def __init__(self, configs: Mapping[str, DatabaseConfig], default: str) -> None:
+    def __init__(self, configs: Mapping[str, DatabaseConfig], default: str, limits: Limits | None = None) -> None:
+        limits = limits or Limits()
         self.default = default
-        self.describer = Describer()
+        self.describer = Describer(limits.statement_bytes)
         self._open: dict[str, Database] = {}
+        """These answer what is asked about tables, and run no statements: those have connections of their own."""
+        self._connections = {
+            name: Connections(partial(_opened, name, config), limits) for name, config in configs.items()
+        }
         with ExitStack() as undo:
             undo.callback(self.close)
             for name, config in sorted(configs.items()):
@@ -58,6 +65,11 @@ class Databases:
         if database is None:
             raise NotFound("the gateway has no such database", hint=f"it serves {', '.join(self._open)}")
         return database
+
+    def connection(self, name: str) -> AbstractContextManager[Database]:
+        """A connection to a database for one statement."""
+        self[name]  # raises if there is none of that name
+        return self._connections[name].one()
 
     def route(self, sql: str, named: str | None) -> Routed:
         """Find the database of a query, and remove its name from the names of tables."""
@@ -76,6 +88,8 @@ class Databases:
 
     def close(self) -> None:
         self.describer.close()
+        for connections in self._connections.values():
+            connections.close()
         while self._open:
             _, database = self._open.popitem()
             with suppress(ScumbleError, OSError):
@@ -111,8 +125,8 @@ class Described:
 class Describer:
     """Describes statements over the tables of a database."""
 
-    def __init__(self) -> None:
-        self._local = LocalSQL()
+    def __init__(self, memory_bytes: int | None = None) -> None:
+        self._local = LocalSQL(memory_bytes)
 
     def describe(
         self, sql: str, tables: Sequence[Table], values: Sequence[Any] | Mapping[str, Any] | None = None

@@ -21,6 +21,7 @@ from scumble.gateway.databases import SCHEMA, Databases
 from scumble.gateway.messages import FLIGHT, new, packed, parsed, unpacked
 from scumble.gateway.metadata import METADATA
 from scumble.gateway.statements import PreparedStatement, Shelf, answer, prepared
+from scumble.gateway.turns import Runs
 
 __all__ = ["Gateway", "check", "opened", "serve"]
 
@@ -50,6 +51,7 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
         limits = config.limits
         self.location = f"{scheme}://{config.host}:{self.port}"
         self._databases = databases
+        self.runs = Runs(limits)
         self.results: Shelf[pa.Table] = Shelf("result", limits.results, limits.result_bytes, limits.result_seconds)
         self.statements: Shelf[PreparedStatement] = Shelf(
             "prepared statement", limits.statements, STATEMENT_BYTES, limits.statement_seconds
@@ -102,19 +104,27 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
         call.kind, message = unpacked(command)
         if call.kind in METADATA:
             return _flight_info(METADATA[call.kind].schema(message), descriptor, command)
-        table = self._answer(call, message)
+        table = self._answer(call, message, context.is_cancelled)
         if context.is_cancelled():
             raise InvalidParameter("the client cancelled the call", hint="ask again")
         handle = self.results.put(call.client, table, table.nbytes)
         ticket = packed(new("TicketStatementQuery", statement_handle=handle))
         return _flight_info(table.schema, descriptor, ticket, len(table), table.nbytes)
 
-    def _answer(self, call: Call, message: Any) -> pa.Table:
+    def _answer(self, call: Call, message: Any, is_gone: Callable[[], bool]) -> pa.Table:
+        statement = None
         if call.kind == "CommandStatementQuery":
             _refuse_transaction(message)
-            database, sql = self._databases.route(message.query, call.database)
-            return self._databases[database].sql(sql).arrow()
-        return answer(self._databases, self._statement(call, message))
+            name, sql = self._databases.route(message.query, call.database)
+        else:
+            statement = self._statement(call, message)
+            name, sql = statement.database, statement.sql
+        with (
+            self.runs.turn(call.client, is_gone),
+            self._databases.connection(name) as database,
+            self.runs.watched(database, is_gone),
+        ):
+            return database.sql(sql).arrow() if statement is None else answer(database, statement)
 
     def _schema(self, call: Call, descriptor: Any) -> pa.Schema:
         call.kind, message = unpacked(_command(descriptor))
@@ -302,12 +312,14 @@ def _bytes(message: Any) -> bytes:
 @contextmanager
 def opened(config: Config, log: Log = to_stderr) -> Iterator[Gateway]:
     """Open a gateway that listens while the block runs; at the end let running calls finish."""
-    databases = Databases(config.databases, config.default)
+    databases = Databases(config.databases, config.default, config.limits)
     try:
         gateway = _listening(config, databases, log)
-        over = threading.Event()
+        over, stopped = threading.Event(), threading.Event()
         sweeper = threading.Thread(target=_sweep, args=(gateway, over), daemon=True)
+        watcher = threading.Thread(target=gateway.runs.watch, args=(stopped,), daemon=True)
         sweeper.start()
+        watcher.start()
         try:
             yield gateway
         finally:
@@ -316,7 +328,9 @@ def opened(config: Config, log: Log = to_stderr) -> Iterator[Gateway]:
             stopping = threading.Thread(target=gateway.shutdown, daemon=True)
             stopping.start()
             stopping.join(DRAIN_SECONDS)
+            stopped.set()
             sweeper.join()
+            watcher.join()
             gateway.results.clear()
             gateway.statements.clear()
     finally:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from scumble.errors import BadQuery, Busy, InvalidParameter, NotFound
 from scumble.gateway.databases import Databases, Described
+from scumble.owner.database import Database
 
 __all__ = ["PreparedStatement", "Shelf", "answer", "prepared"]
 
@@ -66,9 +67,8 @@ def prepared(databases: Databases, sql: str, named: str | None) -> PreparedState
     return PreparedStatement(name, text, databases.describer.describe(text, databases[name].tables))
 
 
-def answer(databases: Databases, statement: PreparedStatement) -> pa.Table:
+def answer(database: Database, statement: PreparedStatement) -> pa.Table:
     """Run a statement with each set of its parameters, and return the answers one after the other."""
-    database = databases[statement.database]
     if statement.bound is None:
         return database.sql(statement.sql).arrow()
     tables = [database.sql(statement.sql, one).arrow() for one in statement.bound]

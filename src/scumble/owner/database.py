@@ -123,6 +123,22 @@ class Database:
         with self._turn:
             return self._versions.retrying(lambda: explain(self._statement(query).bind(params)))
 
+    def limit_local(self, memory_bytes: int, result_bytes: int) -> None:
+        """From now on, let what DuckDB does here take so much memory, and a result so many bytes."""
+        from scumble.owner.queries import LocalSQL
+
+        with self._turn:
+            self.__dict__.pop("_runner", None)
+            self.__dict__["_local"] = LocalSQL(memory_bytes, result_bytes)
+
+    def stop(self) -> None:
+        """Stop the query that is under way in another thread, which then raises a `QueryError`.
+
+        What the enclave is asked at that moment is answered first.
+        """
+        if "_local" in self.__dict__:
+            self._local.stop()
+
     def _statement(self, query: str) -> "Statement":
         known = self._statements.get(query)
         if known is None:

@@ -15,7 +15,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from scumble.errors import BadQuery, Overflow, QueryError
+from scumble.errors import BadQuery, Overflow, QueryError, TooManyPlans
 from scumble.owner.answers import GroupReader, Result, Row, matching_rows
 from scumble.owner.session import Session
 from scumble.sql import GROUPS, AggregateQuery, Bound, Fetch, RowQuery, Statement, TableAccess
@@ -39,28 +39,68 @@ class Description(NamedTuple):
 
 
 class LocalSQL:
-    """A DuckDB in memory, with one thread, in UTC. It is started by the first statement that needs it, in 15 ms."""
+    """A DuckDB in memory, with one thread, in UTC. It is started by the first statement that needs it, in 15 ms.
 
-    def __init__(self) -> None:
+    Its statements take at most `memory_bytes`, and their results `result_bytes`, if these are given.
+    """
+
+    def __init__(self, memory_bytes: int | None = None, result_bytes: int | None = None) -> None:
         self._turn = threading.RLock()
+        self._memory_bytes, self._result_bytes = memory_bytes, result_bytes
+        self._stopped = False
 
     @cached_property
     def _connection(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect(":memory:")
-        for setting in SETTINGS:
+        memory = () if self._memory_bytes is None else (f"memory_limit = '{max(1, self._memory_bytes >> 20)}MiB'",)
+        for setting in (*memory, *SETTINGS):
             connection.execute(f"SET {setting}")
         weakref.finalize(self, connection.close)  # DuckDB complains at length about one that is left open
         return connection
 
     def run(self, sql: str, tables: Mapping[str, pa.Table], parameters: Mapping[str, Any]) -> pa.Table:
         with self._with(tables):
-            return self._connection.sql(sql, params=dict(parameters) or None).to_arrow_table()
+            self.check()
+            result = self._connection.sql(sql, params=dict(parameters) or None)
+            return result.to_arrow_table() if self._result_bytes is None else self._collected(result)
+
+    def _collected(self, result: duckdb.DuckDBPyRelation) -> pa.Table:
+        """A result piece by piece: DuckDB counts the memory of its own work, and not that of what it hands out."""
+        pieces, size_bytes = [], 0
+        with result.to_arrow_reader(RESULT_ROWS) as reader:
+            try:
+                for piece in reader:
+                    size_bytes += piece.nbytes
+                    if size_bytes > (self._result_bytes or 0):
+                        raise QueryError(
+                            "the result is larger than it may be", hint="ask for fewer rows, or aggregate them"
+                        )
+                    pieces.append(piece)
+            except (pa.ArrowException, OSError) as error:  # DuckDB's own, whose text may quote a row
+                self.check()
+                raise _refused(duckdb.OutOfMemoryException() if "Memory" in str(error) else duckdb.Error()) from None
+            return pa.Table.from_batches(pieces, reader.schema)
+
+    def begin(self) -> None:
+        """Begin a statement: what came to stop an earlier one has nothing to do with it."""
+        self._stopped = False
+
+    def check(self) -> None:
+        if self._stopped:
+            raise _stopped()
+
+    def stop(self) -> None:
+        """End the statement that is under way, from another thread."""
+        self._stopped = True
+        if "_connection" in self.__dict__:
+            self._connection.interrupt()
 
     def describe(self, sql: str, tables: Iterable[Table], parameters: Mapping[str, Any]) -> Description:
         """What the result of a query over some tables would be."""
         with self._with({table.name: arrow_schema(table.schema).empty_table() for table in tables}):
             result = self._connection.sql(sql, params=dict(parameters) or None)
-            return Description(result.columns, list(map(str, result.types)), list(result.to_arrow_table().schema.types))
+            empty = result.limit(0).to_arrow_table()  # tables without rows are no bound: SQL can make rows of its own
+            return Description(result.columns, list(map(str, result.types)), list(empty.schema.types))
 
     def evaluate(self, expression: str) -> Any:
         """The value of a constant expression, exactly; any exception means that Python has no such value."""
@@ -93,12 +133,21 @@ def _refused(error: duckdb.Error) -> QueryError:
     about_query = (duckdb.BinderException, duckdb.ParserException, duckdb.CatalogException, duckdb.SyntaxException)
     if isinstance(error, about_query):
         return BadQuery(str(error).split("\n\n")[0].strip(), hint="the dialect is DuckDB's")
+    if isinstance(error, duckdb.InterruptException):
+        return _stopped()
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return QueryError("the query needs more memory than it may have", hint="join or sort fewer rows")
     kind = type(error).__name__.removesuffix("Exception")
     return QueryError(
         f"DuckDB could not finish the query: {kind} error", hint="a cast or an operation failed on some row's value"
     )
 
 
+def _stopped() -> QueryError:
+    return QueryError("the query was stopped", hint="ask for less, or allow it more time")
+
+
+RESULT_ROWS = 1 << 16
 ANSWER_BYTES = 8 << 20  # of rows in one answer; more come in several
 KEPT = 1 << 12  # entries in each cache of what is worked out once for a statement
 UNTYPED = "__states"
@@ -119,6 +168,7 @@ class Runner:
         self._descriptions: dict[tuple[str, tuple[type, ...]], Description] = {}
 
     def run(self, statement: Statement, parameters: Parameters) -> Result:
+        self._local.begin()
         bound = statement.bind(parameters)
         query = bound.query
         describe = partial(self._described, query, statement, parameters)
@@ -143,7 +193,7 @@ class Runner:
         number = self._number(access.plan)
         row_bytes = 1 + sum(schema.columns[place].page_row_bytes for place in fetch.columns)
         parts = [
-            matching_rows(self._session.execute(number, scans, access.bounds), schema, fetch.columns)
+            matching_rows(self._execute(number, scans, access), schema, fetch.columns)
             for scans in _pieces(access, row_bytes)
         ]
         whole = arrow_schema(schema)
@@ -151,12 +201,17 @@ class Runner:
         return pa.concat_tables([_cast(part, wanted) for part in parts]) if parts else wanted.empty_table()
 
     def _groups(self, query: AggregateQuery, access: TableAccess) -> list[Row]:
-        answer = self._session.execute(self._number(access.plan), _scans(access), access.bounds)
+        answer = self._execute(self._number(access.plan), _scans(access), access)
         reader = self._readers.get(query)
         if reader is None:
             _bounded(self._readers)
             reader = self._readers[query] = GroupReader(query.aggregates, query.table.schema, query.outputs)
         return reader.rows(answer)
+
+    def _execute(self, number: int, scans: Sequence[Scan], access: TableAccess) -> memoryview:
+        answer = self._session.execute(number, scans, access.bounds)
+        self._local.check()
+        return answer
 
     # --- what DuckDB does with it ------------------------------------------------------------------
 
@@ -200,13 +255,21 @@ class Runner:
         number = self._plans.get(plan)
         if number is None:
             if len(self._plans) >= KEPT:
-                self._session.ask(ForgetPlans())
-                self._plans.clear()
-                self._numbers.clear()
-            number = self._plans[plan] = self._session.prepare(plan)
+                self._forget_plans()
+            try:
+                number = self._session.prepare(plan)
+            except TooManyPlans:  # what else was prepared is prepared again when it is needed
+                self._forget_plans()
+                number = self._session.prepare(plan)
+            self._plans[plan] = number
         _bounded(self._numbers)
         self._numbers[id(plan)] = plan, number
         return number
+
+    def _forget_plans(self) -> None:
+        self._session.ask(ForgetPlans())
+        self._plans.clear()
+        self._numbers.clear()
 
 
 def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:

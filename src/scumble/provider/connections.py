@@ -10,17 +10,58 @@ import http
 import json
 import sys
 import termios
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from scumble.provider.limits import Limits
+from scumble.provider.limits import Limits, client_of
+from scumble.provider.turns import Quota
 
-__all__ = ["limited"]
+__all__ = ["Exchange", "limited"]
 
 VERSIONS = ("1.0", "1.1")
+NO_LIMIT = 1 << 62
+LITTLE_BYTES = 64 << 10
+"""Unsent bytes above which a transport tells, by default, when most of them have gone out."""
 SPARE = 64
 """Connections beyond the limit that still get a refusal; those beyond these are aborted."""
+
+
+class Exchange:
+    """A request and its answer, as a handler may want to follow them: in its scope, under "exchange"."""
+
+    __slots__ = ("_on_gone", "_on_sent", "gone", "sent")
+
+    def __init__(self) -> None:
+        self.gone = self.sent = False
+        """Whether the client has gone, and whether its answer is out of our memory, either way."""
+        self._on_gone: Callable[[], None] | None = None
+        self._on_sent: Callable[[], None] | None = None
+
+    def when_gone(self, call: Callable[[], None]) -> None:
+        """Call this if the client goes before it is answered; at once if it has gone already."""
+        self._on_gone = call
+        if self.gone:
+            call()
+
+    def when_sent(self, call: Callable[[], None]) -> None:
+        """Call this once the answer is sent, or will never be."""
+        self._on_sent = call
+        if self.sent:
+            call()
+
+    def lose(self) -> None:
+        self.gone = True
+        if self._on_gone is not None:
+            self._on_gone()
+        self.end()
+
+    def end(self) -> None:
+        if not self.sent:
+            self.sent = True
+            if self._on_sent is not None:
+                self._on_sent()
 
 
 class Connection(HttpToolsProtocol):
@@ -28,6 +69,7 @@ class Connection(HttpToolsProtocol):
 
     limits: Limits
     crowded: Any
+    addresses: "Quota[str]"
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -36,17 +78,24 @@ class Connection(HttpToolsProtocol):
         self._sending: asyncio.TimerHandle | None = None
         self._in_head = self._in_message = self._begun = self._too_large = self._lost = False
         self._head_bytes = self._more_head_bytes = self._unsent_bytes = 0
+        self._exchange: Exchange | None = None
+        self._address = client_of(self.client[0]) if self.client else ""
+        self.addresses.take(self._address)
         self.timeout_keep_alive = self.limits.idle_seconds  # type: ignore[assignment]  # seconds have fractions
-        if len(self.connections) > self.limits.connections + SPARE:
+        if self._crowding > SPARE:
             transport.abort()
         else:
             self._expect(self.limits.header_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all timers, and tell the request under way, which need not be the last that came."""
+        self.addresses.give_back(self._address)
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
             self._running.message_event.set()
+            self._running.scope["exchange"].lose()  # type: ignore[typeddict-item]  # ours
+        if self._exchange is not None:
+            self._exchange.end()
         self.pipeline.clear()
         self._stop()
         self._stop_watching()
@@ -72,7 +121,17 @@ class Connection(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
+        cycle.scope["exchange"] = Exchange()  # type: ignore[typeddict-unknown-key]
         super()._start_asgi_task(cycle, app)
+
+    @property
+    def _crowding(self) -> int:
+        """By how many connections there are too many, altogether or from this address."""
+        limits = self.limits
+        return max(
+            len(self.connections) - limits.connections,
+            self.addresses.used(self._address) - limits.connections_per_address,
+        )
 
     # --- what the parser tells -----------------------------------------------------------------------
 
@@ -94,8 +153,7 @@ class Connection(HttpToolsProtocol):
         """A head is complete: the application begins, and sees to the body."""
         if self.parser.get_http_version() not in VERSIONS:
             raise ValueError("this is another version of HTTP")
-        full = len(self.connections) > self.limits.connections
-        self.app = self.crowded if full else self.config.loaded_app
+        self.app = self.crowded if self._crowding > 0 else self.config.loaded_app
         super().on_headers_complete()
         self._in_head = False
         self._stop()
@@ -109,6 +167,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """An answer is on its way; a body that nobody wanted may not take for ever to end, nor may the answer."""
+        self._answered()
         super().on_response_complete()
         if self._lost:
             return
@@ -141,8 +200,19 @@ class Connection(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        if self._exchange is not None:
+            self._exchange.end()
+            self._exchange = None
         if not self.transport.is_closing():
             self._stop_watching()
+
+    def _answered(self) -> None:
+        """The answer is in the transport's hands: its exchange ends when little of it is left there."""
+        exchange: Exchange = self._running.scope["exchange"]  # type: ignore[typeddict-item,union-attr]
+        if self._lost or self.transport.get_write_buffer_size() <= LITTLE_BYTES:
+            exchange.end()
+        else:
+            self._exchange = exchange
 
     def _watch_sending(self) -> None:
         """Abort the connection if the client stops reading."""
@@ -199,6 +269,7 @@ def limited(limits: Limits, crowded_by: Any) -> type[Connection]:
         pass
 
     Limited.limits, Limited.crowded = limits, staticmethod(crowded_by)
+    Limited.addresses = Quota(NO_LIMIT, NO_LIMIT)  # it counts here, and `_crowding` compares
     return Limited
 
 

@@ -37,7 +37,8 @@ from scumble.wire.pipe import (
 __all__ = ["LANES", "EnclaveProcess", "Fleet", "Serve"]
 
 
-LANES = 4
+LANES = 5
+"""Jobs that an enclave does at a time. No tenant has all of them: provider/turns.py."""
 WAIT_SECONDS = 60.0
 ID_BYTES = 8
 

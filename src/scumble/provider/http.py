@@ -6,9 +6,11 @@ inside. Other refusals are the front's own, and depend on nothing secret.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,29 +19,37 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from scumble.errors import InvalidParameter, NewerVersion, NotFound, ScumbleError
-from scumble.provider.fleet import NONCE_BYTES, Fleet
+from scumble.errors import Busy, InvalidParameter, NewerVersion, NotFound, ScumbleError
+from scumble.provider.connections import Exchange
+from scumble.provider.fleet import ID_BYTES, LANES, NONCE_BYTES, EnclaveProcess, Fleet
 from scumble.provider.hosting import Hosted, Hosting
 from scumble.provider.limits import (
     Crowded,
     Limits,
     NoLength,
     NoMethod,
+    NoRoom,
     RateLimit,
     TooLarge,
     TooMany,
     TooSlow,
+    Undelivered,
     client_of,
     refused,
 )
 from scumble.provider.observe import Log, Metrics
 from scumble.provider.openapi import OPERATIONS, description
+from scumble.provider.turns import Path, Quota, Turns
 from scumble.wire.pipe import Attest
 from scumble.wire.storage import DATABASE, ENCLAVE, OLDEST, PROTOCOL, SESSION, STAMP, VERSION
 
 __all__ = ["Front", "application"]
 
 THREADS = 64
+ATTESTING = 8
+"""Nonces that are answered at a time: an enclave has one pipe for short jobs."""
+HOLD_SECONDS = (0.05, 0.5)
+"""How long to wait between two looks at a lease that another session has: at first, and at most."""
 LONGEST_BUSY_SECONDS = 60.0
 LONGEST_SESSION_DIGITS = 19
 ANY_VERSION = frozenset(["health", "metrics", "service", "openapi", "unknown", "crowded"])
@@ -54,6 +64,12 @@ class Front:
     def __init__(self, fleet: Fleet, hosting: Hosting, metrics: Metrics, limits: Limits, log: Log) -> None:
         self.fleet, self.hosting, self.metrics, self.limits, self.log = fleet, hosting, metrics, limits, log
         self._threads = ThreadPoolExecutor(THREADS, "request")
+        self._jobs = ThreadPoolExecutor(max(THREADS, LANES * fleet.size), "job")
+        self._turns: WeakKeyDictionary[EnclaveProcess, Turns] = WeakKeyDictionary()
+        self._attesting = Turns(ATTESTING)
+        self._bytes: Quota[str] = Quota(limits.tenant_bytes, limits.all_bytes)
+        self._tenants: Quota[str] = Quota(limits.waiting_per_tenant, 8 * limits.waiting_per_tenant)
+        self._sessions: Quota[Path] = Quota(limits.waiting_per_session, 8 * limits.waiting_per_tenant)
         self._requests = RateLimit(limits.requests_per_second)
         self._greetings = RateLimit(limits.greetings_per_second)
 
@@ -80,8 +96,9 @@ class Front:
         nonce = await self._body(request)
         if len(nonce) != NONCE_BYTES:
             raise InvalidParameter(f"a nonce has {NONCE_BYTES} bytes", hint="draw a new one for every connection")
-        process = await self._in_thread(self.fleet.pick)  # it waits if none is running, and others must not
-        _, evidence = await self._in_thread(process.job, Attest(), nonce)
+        async with self._turn(request, self._attesting, (_address(request), "", "", "")):
+            process = await self._in_thread(self.fleet.pick)  # it waits if none is running, and others must not
+            _, evidence = await self._in_thread(process.job, Attest(), nonce)
         return _opaque(evidence, {ENCLAVE: process.id})
 
     # --- databases and sessions --------------------------------------------------------------------
@@ -102,12 +119,31 @@ class Front:
     async def greet(self, request: Request) -> Response:
         self._admit(request, self._greetings)
         hosted, body = await self._hosted(request), await self._body(request)
-        session, answer = await self._in_thread(hosted.provider.greet, body)
+        process = self.fleet.pick(body[:ID_BYTES].hex())
+        async with self._turn(request, self._turns_of(process), _path(request)):
+            session, answer = await self._job(hosted.provider.greet, body)
         return _opaque(answer, {SESSION: str(session), STAMP: hosted.store.stamp()})
 
     async def request(self, request: Request) -> Response:
-        hosted, body = await self._hosted(request), await self._body(request)
-        answer, stamp = await self._in_thread(_answered, hosted, _session(request), body)
+        """Pass on a sealed request, of a session that is there: before that is known, nothing of it is read."""
+        hosted, session, tenant = await self._hosted(request), _session(request), request.path_params["tenant"]
+        process, most = hosted.routing.place_of(session)
+        size, most = _length(request), min(most, self.limits.request_bytes)
+        if size > most:
+            raise TooLarge(most)
+        if not self._bytes.take(tenant, size):
+            raise NoRoom("the requests of this tenant, or of all, fill the memory")
+        exchange = _exchange(request)
+        try:
+            body = await self._body(request, most)
+            async with self._turn(request, self._turns_of(process), _path(request)):
+                hosted.routing.watch(session, lambda: exchange.gone)
+                answer, stamp = await self._job(_answered, hosted, session, body)
+        finally:
+            self._bytes.give_back(tenant, size)
+        if not self._bytes.take(tenant, len(answer)):
+            raise Undelivered
+        exchange.when_sent(lambda: self._bytes.give_back(tenant, len(answer)))
         return _opaque(answer, {STAMP: stamp})
 
     async def leave(self, request: Request) -> Response:
@@ -116,12 +152,23 @@ class Front:
         return Response(status_code=204)
 
     async def hold(self, request: Request) -> Response:
-        hosted, session = await self._hosted(request), _session(request)
+        """Give a session the lease. While another one has it, this waits without a thread, and no longer than asked."""
+        hosted, session, exchange = await self._hosted(request), _session(request), _exchange(request)
         busy_seconds = _seconds(request.query_params.get("busy_seconds", "5"))
         rank = await self._in_thread(_rank, hosted, session)
         if not rank:
             raise NotFound("this session may not write", hint="ask the owner for a grant")
-        await self._in_thread(hosted.leases.take, session, busy_seconds, rank)
+        deadline, pause = time.monotonic() + busy_seconds, HOLD_SECONDS[0]
+        with self._counted(request, _path(request)):
+            while True:
+                try:
+                    await self._in_thread(hosted.leases.take, session, 0, rank)
+                    break
+                except Busy:
+                    if exchange.gone or time.monotonic() >= deadline:
+                        raise
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, HOLD_SECONDS[1])
         return Response(status_code=204, headers={STAMP: hosted.store.stamp()})
 
     async def release(self, request: Request) -> Response:
@@ -153,7 +200,7 @@ class Front:
                 self._admit(request, self._requests)
                 if kind not in ANY_VERSION:
                     _speak(request)
-                _framed(request, self.limits.request_bytes)
+                _framed(request, self.limits.request_bytes if kind == "request" else self.limits.small_bytes)
                 response = await handler(request)
             except ScumbleError as error:
                 response = refused(error)
@@ -183,7 +230,7 @@ class Front:
         )
 
     def _admit(self, request: Request, limit: RateLimit) -> None:
-        wait = limit.wait_seconds(client_of(request.client.host) if request.client else "")
+        wait = limit.wait_seconds(_address(request))
         if wait:
             raise TooMany(wait)
 
@@ -191,16 +238,47 @@ class Front:
         tenant, name = _names(request)
         return self.hosting.known(tenant, name) or await self._in_thread(self.hosting.get, tenant, name)
 
-    async def _body(self, request: Request) -> bytes:
+    def _turns_of(self, process: EnclaveProcess) -> Turns:
+        return self._turns.setdefault(process, Turns(LANES))
+
+    @asynccontextmanager
+    async def _turn(self, request: Request, turns: Turns, path: Path) -> AsyncIterator[None]:
+        """Wait for a request's turn, among as many others as the limits allow, and no longer than its client does."""
+        with self._counted(request, path):
+            if not await turns.take(path, _exchange(request).when_gone):
+                raise ClientDisconnect
+        try:
+            yield
+        finally:
+            turns.give_back(path)
+
+    @contextmanager
+    def _counted(self, request: Request, path: Path) -> Iterator[None]:
+        """While a request waits, count it for its tenant, or its address if it names none, and for its session."""
+        tenant = request.path_params.get("tenant", path[0])
+        if not self._tenants.take(tenant):
+            raise NoRoom("many requests of this tenant are waiting")
+        try:
+            if not self._sessions.take(path):
+                raise NoRoom("several requests of this session are waiting")
+            try:
+                yield
+            finally:
+                self._sessions.give_back(path)
+        finally:
+            self._tenants.give_back(tenant)
+
+    async def _body(self, request: Request, most: int | None = None) -> bytes:
         """The body, if it is not too large and comes in time: the more has arrived, the longer the rest may take."""
+        most = self.limits.small_bytes if most is None else most
         pieces: list[bytes] = []
         size, begun = 0, asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self.limits.body_seconds) as allowed:
                 async for piece in request.stream():
                     size += len(piece)
-                    if size > self.limits.request_bytes:
-                        raise TooLarge(self.limits.request_bytes)
+                    if size > most:
+                        raise TooLarge(most)
                     pieces.append(piece)
                     allowed.reschedule(begun + self.limits.body_seconds + size / self.limits.slowest_bytes_per_second)
         except TimeoutError:
@@ -212,8 +290,13 @@ class Front:
     async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
+    async def _job(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Have an enclave do something: in threads that nothing else uses, one for each place that there is."""
+        return await asyncio.get_running_loop().run_in_executor(self._jobs, function, *arguments)
+
     def close(self) -> None:
         """Wait for the requests under way, then close the enclaves and the databases."""
+        self._jobs.shutdown(wait=True)
         self._threads.shutdown(wait=True)
         self.fleet.close()
         self.hosting.close()
@@ -278,8 +361,27 @@ def _framed(request: Request, most: int) -> None:
     """Refuse a body of unknown length, or one that is too large, before any of it is read."""
     if "transfer-encoding" in request.headers:
         raise NoLength
-    if int(request.headers.get("content-length", "0")) > most:
+    if _length(request) > most:
         raise TooLarge(most)
+
+
+def _length(request: Request) -> int:
+    return int(request.headers.get("content-length", "0"))
+
+
+def _exchange(request: Request) -> Exchange:
+    exchange: Exchange = request.scope.setdefault("exchange", Exchange())  # one without a connection, in a test
+    return exchange
+
+
+def _address(request: Request) -> str:
+    return client_of(request.client.host) if request.client else ""
+
+
+def _path(request: Request) -> Path:
+    """Under which names a request waits: its tenant, database, address, and session if it has one."""
+    names = request.path_params
+    return names["tenant"], names["database"], _address(request), names.get("session", "")
 
 
 def _answered(hosted: Hosted, session: int, body: bytes) -> tuple[bytes, str]:

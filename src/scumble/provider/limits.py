@@ -29,10 +29,12 @@ __all__ = [
     "Limits",
     "NoLength",
     "NoMethod",
+    "NoRoom",
     "RateLimit",
     "TooLarge",
     "TooMany",
     "TooSlow",
+    "Undelivered",
     "client_of",
     "refused",
 ]
@@ -42,9 +44,16 @@ MOST_ADDRESSES = 1 << 16
 
 @dataclass(frozen=True)
 class Limits:
-    """PUBLIC: how much, how often and how slowly the front lets clients ask."""
+    """PUBLIC: how much, how often and how slowly the front lets clients ask.
+
+    A sealed request has at most `request_bytes`, less if its session has few rights, and any other body `small_bytes`.
+    `tenant_bytes` and `all_bytes` are of bodies and answers that are held in memory, for a tenant and altogether.
+    """
 
     request_bytes: int = 32 << 20
+    small_bytes: int = 4 << 10
+    tenant_bytes: int = 256 << 20
+    all_bytes: int = 1 << 30
     requests_per_second: float = 5000.0
     greetings_per_second: float = 200.0
     body_seconds: float = 30.0
@@ -53,6 +62,9 @@ class Limits:
     header_bytes: int = 32 << 10
     idle_seconds: float = 120.0
     connections: int = 2000
+    connections_per_address: int = 512
+    waiting_per_session: int = 4
+    waiting_per_tenant: int = 512
 
 
 class RateLimit:
@@ -99,13 +111,31 @@ class TooMany(Unavailable):
         self.headers = {"retry-after": str(math.ceil(wait_seconds))}
 
 
+class NoRoom(Unavailable):
+    """A tenant, a session or all of them have as much under way as they may. No enclave has seen the request."""
+
+    headers = {"retry-after": "1"}  # noqa: RUF012  nobody changes it
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"too much is under way: {what}", hint="wait for answers, and ask again")
+
+
+class Undelivered(Unavailable):
+    """An answer that there is no memory for: others that are as large have not been fetched yet."""
+
+    headers = {"retry-after": "1"}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        super().__init__("too many large answers have not been read yet", hint="read them, and ask again")
+
+
 class Crowded(Unavailable):
     """More clients are connected than the limits allow."""
 
     headers = {"retry-after": "1", "connection": "close"}  # noqa: RUF012  nobody changes it
 
     def __init__(self) -> None:
-        super().__init__("too many are connected", hint="wait a little, and connect again")
+        super().__init__("too many are connected, here or from this address", hint="wait a little, and connect again")
 
 
 class TooLarge(InvalidParameter):
@@ -143,6 +173,7 @@ class NoMethod(NotFound):
 
 STATUSES: dict[type[ScumbleError], int] = {
     TooMany: 429,
+    NoRoom: 429,
     TooLarge: 413,
     TooSlow: 408,
     NoLength: 411,

@@ -14,6 +14,7 @@ from io import BytesIO
 from scumble.errors import Busy, InvalidParameter, Unavailable
 from scumble.provider.fleet import ID_BYTES, EnclaveProcess, Fleet, Serve
 from scumble.provider.leases import OWNER, Leases
+from scumble.wire.channel import SMALL_BYTES
 from scumble.wire.messages import from_list
 from scumble.wire.pipe import (
     RESULT,
@@ -46,11 +47,23 @@ MOST_READ_BYTES = 1 << 32
 
 
 def serve_call(
-    pipe: Pipe, frame: Frame, storage: Storage, *, writing: bool, commit: Callable[[int, bytes], None] | None = None
+    pipe: Pipe,
+    frame: Frame,
+    storage: Storage,
+    *,
+    writing: bool,
+    commit: Callable[[int, bytes], None] | None = None,
+    gone: Callable[[], bool] = lambda: False,
 ) -> tuple[int, int]:
-    """Serve one call; how many pages and bytes of pages it read. `commit` stores a version, if not `storage`."""
+    """Serve one call; how many pages and bytes of pages it read. `commit` stores a version, if not `storage`.
+
+    A query whose client has `gone` ends at the next pages that it wants to read. Who may write goes on to the end:
+    there may be a commit, and the client will want to know what became of it.
+    """
     try:
         call = from_list(Call.kinds, frame.header)
+        if not writing and isinstance(call, ReadPages) and gone():
+            raise Unavailable("the client has gone", hint="ask again")
         if isinstance(call, Commit) and commit is not None:
             commit(call.version, bytes(frame.body))
             pipe.send(RESULT, [], b"")
@@ -99,7 +112,10 @@ def _served(storage: Storage, call: Call, body: Bytes) -> Bytes:
 
 SESSION_BITS = 62
 MOST_SESSIONS = 10_000
+MOST_STRANGERS = 1_000
+"""Sessions of one database that have shown no right to anything; with one more, the oldest of them goes."""
 IDLE_SECONDS = 3600.0
+STRANGER_SECONDS = 60.0
 
 Read = Callable[[int, int], None]
 """Called with how many pages were read, and how many bytes that was."""
@@ -110,6 +126,13 @@ class _Place:
     process: EnclaveProcess
     number: int
     seen: float
+    most_bytes: int = SMALL_BYTES
+    gone: Callable[[], bool] = lambda: False
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether the enclave has not yet said that the session may ask for more than anybody."""
+        return self.most_bytes <= SMALL_BYTES
 
 
 class Routing:
@@ -135,15 +158,29 @@ class Routing:
             self._places[session] = _Place(process, number, time.monotonic())
         return session, bytes(answer)
 
-    def request(self, session: int, sealed: bytes | memoryview) -> bytes:
+    def place_of(self, session: int) -> tuple[EnclaveProcess, int]:
+        """The process of a session, and how many bytes its next request may have; Unavailable if it is gone."""
+        place = self._place(session)
+        return place.process, place.most_bytes
+
+    def watch(self, session: int, gone: Callable[[], bool]) -> None:
+        """From now on, `gone` says whether the client still waits for what the session asks."""
+        self._place(session).gone = gone
+
+    def _place(self, session: int) -> _Place:
         place = self._places.get(session)
         if place is None or not place.process.alive:
             self._forget(session)
             raise Unavailable("the session is gone", hint="connect again")
+        return place
+
+    def request(self, session: int, sealed: bytes | memoryview) -> bytes:
+        place = self._place(session)
         place.seen = time.monotonic()
         known = place.process.changes
         with self._leases.at_work(session) as writing:
-            _, answer = place.process.job(Relay(place.number), sealed, self._serve(session, writing=writing))
+            serve = self._serve(session, writing=writing, gone=place.gone)
+            place.most_bytes, answer = place.process.job(Relay(place.number), sealed, serve)
         if place.process.changes != known:
             self._fleet.share()
         return bytes(answer)
@@ -161,13 +198,13 @@ class Routing:
         if place is not None and place.process.alive:
             place.process.job(Leave(place.number))
 
-    def _serve(self, session: int | None, *, writing: bool) -> Serve:
+    def _serve(self, session: int | None, *, writing: bool, gone: Callable[[], bool] = lambda: False) -> Serve:
         def commit(version: int, manifest: bytes) -> None:
             holder = session if session is not None and (writing or self.rank(session) == OWNER) else None
             self._leases.commit(holder, lambda: self._storage.commit(version, manifest))
 
         def serve(pipe: Pipe, frame: Frame) -> None:
-            pages, size = serve_call(pipe, frame, self._storage, writing=writing, commit=commit)
+            pages, size = serve_call(pipe, frame, self._storage, writing=writing, commit=commit, gone=gone)
             if pages:
                 self._read(pages, size)
 
@@ -181,11 +218,19 @@ class Routing:
         return place
 
     def _drop_idle(self) -> None:
-        """Forget sessions that have been silent for long, and the oldest one if there are too many."""
-        oldest = time.monotonic() - IDLE_SECONDS
+        """Forget sessions that have been silent for long, and if there are too many, the one that was for longest.
+
+        A stranger's is the first to go: whoever opens many of them may not push out those with rights.
+        """
+        now = time.monotonic()
         with self._turn:
-            idle = [session for session, place in self._places.items() if place.seen < oldest]
-            if len(self._places) >= MOST_SESSIONS:
-                idle.append(min(self._places, key=lambda session: self._places[session].seen))
+            strangers = [session for session, place in self._places.items() if place.is_stranger]
+            idle = [
+                session
+                for session, place in self._places.items()
+                if now - place.seen > (STRANGER_SECONDS if place.is_stranger else IDLE_SECONDS)
+            ]
+            if len(self._places) >= MOST_SESSIONS or len(strangers) >= MOST_STRANGERS:
+                idle.append(min(strangers or self._places, key=lambda session: self._places[session].seen))
         for session in idle:
             self.leave(session)

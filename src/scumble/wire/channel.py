@@ -27,6 +27,11 @@ from scumble.errors import Locked, Refused, ScumbleError, Tampered
 SALT_BYTES = 32
 PADDED_BYTES = 256
 """Requests and answers in JSON have a multiple of this length, and the answer to an execution has at least so much."""
+SMALL_BYTES = 64 << 10
+"""How large a request may be from somebody who has shown no right to anything, and one that need not be larger."""
+QUERY_BYTES = 4 << 20
+"""How large one may be from somebody who may only read."""
+MOST_BYTES = 64 << 20
 REFUSAL_BYTES = 512
 GREETING_BYTES = 1024
 

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from scumble.errors import InvalidParameter
 from scumble.wire.lineage import Certificate
+from scumble.wire.messages import read_fraction
 
 Right = Literal["read", "load"]
 RIGHTS: tuple[Right, ...] = ("read", "load")
@@ -108,7 +109,7 @@ class Grant:
             fields["name"],
             bytes.fromhex(fields["public_key"]),
             {name: frozenset(rights) for name, rights in fields["tables"].items()},
-            **{name: Fraction(fields[name]) for name in _AMOUNTS},
+            **{name: read_fraction(fields[name]) for name in _AMOUNTS},
             gone=frozenset(fields.get("gone", ())),
             salt=bytes.fromhex(fields.get("salt", "")),
             signature=bytes.fromhex(fields.get("signature", "")),

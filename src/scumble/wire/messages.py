@@ -5,6 +5,7 @@ another type is refused by its name, never with its value: it may be secret.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from types import NoneType, UnionType
@@ -149,14 +150,20 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _fraction(value: Any) -> Fraction:
-    return Fraction(_REGISTERED[str].unpack(value))
+_FRACTION = re.compile("-?[0-9]{1,4000}(/[0-9]{1,4000})?")
+
+
+def read_fraction(text: object) -> Fraction:
+    """The inverse of `str`, or any error. Of "1e999999999", which Fraction reads too, it would take all memory."""
+    if not isinstance(text, str) or not _FRACTION.fullmatch(text):
+        raise ValueError
+    return Fraction(text)
 
 
 _REGISTERED: dict[Any, Codec] = {
     **{kind: _plain(kind) for kind in (int, str, bool, NoneType)},
     bytes: Codec(bytes.hex, bytes.fromhex),
-    Fraction: Codec(str, _fraction),
+    Fraction: Codec(str, read_fraction),
 }
 _KNOWN: dict[Any, dict[str, Codec]] = {}
 _PLAIN: dict[Any, tuple[type, ...] | None] = {}

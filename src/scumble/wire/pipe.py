@@ -52,8 +52,8 @@ def unpack_answer(job: Job[F], header: list[Any]) -> tuple[F, int]:
     return fact, header[-1]
 
 
-class Relay(Job[None], task="request"):
-    """Answer a session's sealed request."""
+class Relay(Job[int], task="request"):
+    """Answer a session's sealed request, and state how many bytes the next one may have."""
 
     session: int
 

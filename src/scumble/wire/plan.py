@@ -7,7 +7,7 @@ constant of the WHERE clause: these are a separate array of words, the *bounds*,
 Columns are named by their *place*: where they stand in the table's schema, from 0.
 """
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar
@@ -103,6 +103,17 @@ def columns_of(tree: Tree[T]) -> list[int]:
     return list(tree.columns)
 
 
+def _counted(tree: Tree[T]) -> tuple[int, int]:
+    """How many nodes and how many intervals a tree has."""
+    match tree:
+        case And(parts) | Or(parts):
+            below = [_counted(part) for part in parts]
+            return 1 + sum(nodes for nodes, _ in below), sum(intervals for _, intervals in below)
+        case In(intervals=intervals):
+            return 1, intervals
+    return 1, 0
+
+
 _TREES: dict[str, Any] = {"in": In, "compare": Compare, "constant": Constant, "and": And, "or": Or}
 
 
@@ -113,15 +124,26 @@ def _predicate_to_json(predicate: Predicate) -> list[Any]:
     return [kind, *astuple(predicate)]
 
 
-def _predicate_from_json(tree: list[Any]) -> Predicate:
+def _predicate_from_json(tree: list[Any], depth: int = 1) -> Predicate:
+    if depth > MOST_DEPTH:
+        raise _too_large()
     kind, *rest = tree
-    made: Predicate = _TREES[kind](*([tuple(map(_predicate_from_json, rest))] if kind in ("and", "or") else rest))
+    if kind in ("and", "or"):
+        rest = [tuple(_predicate_from_json(part, depth + 1) for part in rest)]
+    made: Predicate = _TREES[kind](*rest)
     return made
 
 
 # --- outputs: what to do with them ------------------------------------------------------------------
 
 MAX_GROUPS = 4096
+MOST_NODES = 4096
+"""Tests, connectives, aggregates and arithmetic of one plan, together."""
+MOST_DEPTH = 256
+MOST_INTERVALS_TESTED = 1 << 16
+"""In one plan: every row that is read is held against each of them."""
+MOST_ANSWER_BYTES = 64 << 20
+"""Of one execution, unless a single page takes more."""
 
 Expression = tuple[Any, ...]
 """Arithmetic on words, exact in 128 bits: ("column", place), ("constant", unscaled), ("+" | "-" | "*", left, right).
@@ -225,6 +247,11 @@ class Aggregates:
         """The places of the columns that are read for it."""
         return frozenset(self.group_by).union(*(aggregate.columns for aggregate in self.aggregates))
 
+    @property
+    def nodes(self) -> int:
+        """How many aggregates, group columns, and nodes of arithmetic there are."""
+        return len(self.group_by) + sum(_size(aggregate.argument) for aggregate in self.aggregates)
+
     def group_sizes(self, schema: Schema) -> tuple[int, ...]:
         """How many codes each group column has, that of null included; refused if they make more than MAX_GROUPS."""
         columns = [schema.columns[place] for place in self.group_by]
@@ -247,6 +274,8 @@ class Aggregates:
                 own.append(Slot(part, at, part.words(aggregate.row_words(schema))))
                 at += groups * own[-1].words
             slots.append(tuple(own))
+        if 8 * at > MOST_ANSWER_BYTES:
+            raise InvalidParameter("the answer is too large", hint="ask for fewer groups or aggregates at a time")
         return slots, at
 
 
@@ -264,6 +293,10 @@ class RowColumns:
     def reads(self) -> frozenset[int]:
         return frozenset(self.columns)
 
+    @property
+    def nodes(self) -> int:
+        return len(self.columns)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -275,6 +308,15 @@ class Plan:
     table: str
     predicates: tuple[Predicate, ...]
     output: Aggregates | RowColumns
+    nodes: int = field(init=False, repr=False, compare=False, default=0)
+
+    def __post_init__(self) -> None:
+        """Refuse a plan that is larger than an enclave takes, at the owner's side as in the enclave."""
+        counted = [_counted(predicate) for predicate in self.predicates]
+        nodes = sum(nodes for nodes, _ in counted) + self.output.nodes
+        object.__setattr__(self, "nodes", nodes)
+        if nodes > MOST_NODES or sum(intervals for _, intervals in counted) > MOST_INTERVALS_TESTED:
+            raise _too_large()
 
     def to_json(self) -> dict[str, Any]:
         fields: dict[str, Any] = {"table": self.table, "predicates": [_predicate_to_json(p) for p in self.predicates]}
@@ -306,5 +348,21 @@ def _columns(expression: Expression | None) -> frozenset[int]:
     return frozenset()
 
 
-def _tuples(tree: Any) -> Any:
-    return tuple(map(_tuples, tree)) if isinstance(tree, list) else tree
+def _size(expression: Any) -> int:
+    match expression:
+        case (_, tuple(left), tuple(right)):
+            return 1 + _size(left) + _size(right)
+    return 1
+
+
+def _tuples(tree: Any, depth: int = 1) -> Any:
+    if depth > MOST_DEPTH:
+        raise _too_large()
+    return tuple(_tuples(part, depth + 1) for part in tree) if isinstance(tree, list) else tree
+
+
+def _too_large() -> InvalidParameter:
+    return InvalidParameter(
+        "the statement's conditions and results are more than an enclave takes at once",
+        hint="split it up; a long list of values can be loaded as a table, and joined",
+    )

@@ -6,6 +6,7 @@ Python numbers where they are secret.
 """
 
 import json
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from scumble.errors import InvalidParameter
 from scumble.index.slack import SlackName
 from scumble.types import Domain, Schema, parse_domain
 from scumble.wire.catalog import Catalog
-from scumble.wire.channel import padded
+from scumble.wire.channel import SMALL_BYTES, padded
 from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant
 from scumble.wire.lineage import Draft, Link, Title
@@ -31,6 +32,10 @@ from scumble.wire.plan import Plan
 JSON, EXECUTE, ROWS = b"J", b"X", b"R"
 """The first byte of a request: what follows."""
 
+PLAN_BYTES = 256 << 10
+LOAD_BYTES = 16 << 20
+"""The first request of a load states the schema and the domains, with every category and key that they list."""
+
 A = TypeVar("A")
 
 register(Domain, lambda domain: domain.text, parse_domain)
@@ -39,17 +44,21 @@ register(Domain, lambda domain: domain.text, parse_domain)
 class Request(Message, Generic[A]):
     """Asks for an `A`, or with `Request[None]` for nothing but that something is done.
 
-    Only the owner may ask, unless `by_analyst`; and only with a version open, unless `needs_version` is False.
+    Only the owner may ask, unless `by_analyst`; and only with a version open, unless `needs_version` is False. A
+    request has at most `most_bytes`: the enclave looks at its name, the asker's rights and its length, then reads it.
     """
 
     kinds: ClassVar[dict[str, "type[Request[Any]]"]] = {}
     by_analyst: ClassVar[bool]
     needs_version: ClassVar[bool]
+    most_bytes: ClassVar[int]
     answer: ClassVar[Any]
 
-    def __init_subclass__(cls, *, task: str, by_analyst: bool = False, needs_version: bool = True) -> None:
+    def __init_subclass__(
+        cls, *, task: str, by_analyst: bool = False, needs_version: bool = True, most_bytes: int = SMALL_BYTES
+    ) -> None:
         super().__init_subclass__()
-        cls.task, cls.by_analyst, cls.needs_version = task, by_analyst, needs_version
+        cls.task, cls.by_analyst, cls.needs_version, cls.most_bytes = task, by_analyst, needs_version, most_bytes
         (cls.answer,) = get_args(cls.__orig_bases__[0])  # type: ignore[attr-defined]
         Request.kinds[task] = cls
 
@@ -192,7 +201,7 @@ class ListGrants(Request[GrantList], task="grants"):
 # --- queries -----------------------------------------------------------------------------------------
 
 
-class Prepare(Request[PlanNumber], task="prepare", by_analyst=True):
+class Prepare(Request[PlanNumber], task="prepare", by_analyst=True, most_bytes=PLAN_BYTES):
     """Keep a plan for executions; its table stays as it is in the version that is open now."""
 
     plan: Plan
@@ -219,7 +228,7 @@ class IndexOrder:
     slack: SlackName
 
 
-class BeginLoad(Request[LoadBegun], task="load", by_analyst=True):
+class BeginLoad(Request[LoadBegun], task="load", by_analyst=True, most_bytes=LOAD_BYTES):
     """Expect rows for a table, a new one or one that is there with the same columns and indexes.
 
     `batch` is the client's name for the rows: what has been loaded under it is not loaded again. `capacity_cost` is the
@@ -269,6 +278,15 @@ class Abandon(Request[None], task="abandon", by_analyst=True):
 def pack_request(request: Request[Any]) -> bytes:
     """A request as bytes, padded: its length hardly tells what is in it."""
     return padded(JSON + json.dumps({"task": request.task, **to_fields(request)}).encode())
+
+
+_TASK = re.compile(rb'\{"task": ?"([a-z_]{1,32})"')
+
+
+def announced_kind(body: memoryview) -> type[Request[Any]] | None:
+    """The class of a request by its first bytes, before any of it is parsed; None if they name none."""
+    found = _TASK.match(bytes(body[:64]))
+    return None if found is None else Request.kinds.get(found[1].decode())
 
 
 def request_kind(body: memoryview) -> tuple[type[Request[Any]] | None, dict[str, Any]]:
