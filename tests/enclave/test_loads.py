@@ -18,6 +18,7 @@ from scumble.wire.requests import IndexOrder, RowLayout
 PAGE_ROWS = 16
 SIZE = 64
 TABLE = table_of("integer", "bigint not null", "text(12)")
+TEXT = TABLE.schema.columns[2].type
 NOTHING = Cost(Fraction(0), Fraction(0))
 ORDERS = tuple(
     IndexOrder(
@@ -36,7 +37,8 @@ def _rows(real: int, capacity: int, orders: int, seed: int = 1) -> NDArray[np.in
     null = rng.integers(0, 5, real) == 0
     rows[:real, layout.column_offsets[0]] = np.where(null, 0, first)
     rows[:real, layout.column_offsets[1]] = second
-    rows[:real, layout.column_offsets[2]] = np.arange(real) + 1000
+    texts = [TEXT.words_of(str(1000 + place)) for place in range(real)]
+    rows[:real, layout.column_offsets[2] : layout.validity_offset] = np.array(texts).reshape(real, TEXT.words)
     rows[:real, layout.validity_offset] = np.where(null, 0b110, 0b111)
     for place, ranks in list(enumerate((np.where(null, SIZE, first), second)))[:orders]:
         rows[:real, layout.key_offset + place] = ranks
@@ -102,7 +104,8 @@ def test_without_an_index_the_order_is_that_of_loading() -> None:
     (run,), storage = _built(rows, ())
     assert run.attribute is None
     assert run.index is None
-    assert [row[3] for row in _content(TABLE, run, storage)] == [*range(1000, 1020), *[0] * 12]
+    given = [TEXT.words_of(str(1000 + place))[0] for place in range(20)]
+    assert [row[3] for row in _content(TABLE, run, storage)] == given + [0] * 12
 
 
 @pytest.mark.parametrize(("sent", "capacity"), [(16, 32), (32, 16), (17, 17), (0, 16)])

@@ -20,6 +20,7 @@ from scumble.enclave import kernels
 from scumble.enclave.grants import Cost, Payment
 from scumble.enclave.kernels import Words
 from scumble.enclave.pages import DataKeys, RunWriter, Scratch
+from scumble.enclave.validation import RowCheck, rules_of
 from scumble.enclave.versions import History, OpenVersion, Pending
 from scumble.errors import Exists, InvalidParameter, Refused, Stale
 from scumble.index.dp_plr import DPPLRIndex
@@ -151,6 +152,7 @@ class Load:
         # Two chunks are merged at a time, and a third is being read or written.
         chunk_rows = memory_bytes // (24 * self._layout.words) // page_rows * page_rows
         self._rows = Rows(storage, self._layout.words, max(chunk_rows, page_rows))
+        self._check = RowCheck(self._layout, rules_of(table.schema, orders))
         self._hash = hashlib.sha256()  # of the rows as they come, however they are cut
         self._noise_key = b""
         self._capacity = 0
@@ -163,7 +165,9 @@ class Load:
         if len(rows) % (8 * self._layout.words):
             raise InvalidParameter("a row is cut short", hint="send whole rows")
         self._hash.update(rows)
-        self._rows.append(np.frombuffer(rows, np.int64).reshape(-1, self._layout.words))
+        batch = np.frombuffer(rows, np.int64).reshape(-1, self._layout.words)
+        self._check.look_at(batch)
+        self._rows.append(batch)
 
     def seal_rows(self, batch: str) -> bytes:
         """Name the batch, and take the rows that were sent for all of it: their digest. Dummies may still follow."""
@@ -181,16 +185,22 @@ class Load:
     def reserve(self, keys: DataKeys, capacity: int) -> None:
         """Make room for the runs; `capacity`, public, is how many rows were sent, dummies included.
 
-        What can fail here, such as a full disk, fails before the owner draws the indexes' budgets.
+        What can fail here, such as a full disk, fails before the owner draws the indexes' budgets. BadRows if any row
+        does not fit the table: which one it is, nobody learns.
         """
         if len(self._rows) != capacity or capacity % self._page_rows:
             raise InvalidParameter("the rows do not fill the capacity", hint="send dummy rows to the end of a page")
+        self._check.settle(0, capacity)
         self._capacity, self._noise_key = capacity, keys.noise()
         pages = capacity // self._page_rows
         self._writers = [
             RunWriter(self._storage, keys, self.table, os.urandom(16).hex(), pages, self._page_rows)
             for _ in self._orders or (None,)
         ]
+
+    def confirm(self, real_rows: int) -> None:
+        """Refuse another number of real rows than were sent: BadRows."""
+        self._check.settle(real_rows, real_rows)
 
     def build(self) -> tuple[Run, ...]:
         """Make the runs, once: asked again, because the database has changed meanwhile, it has them."""
@@ -300,8 +310,12 @@ def begin_load(version: OpenVersion, request: BeginLoad) -> Load | None:
 
 def draft_load(history: History, version: OpenVersion, load: Load, real_rows: int) -> Pending:
     """Build the runs, and draft the version that has them: in the table as it is by then."""
-    runs, manifest = load.build(), version.manifest
-    version.storage.drop_scratch()
+    manifest = version.manifest
+    try:
+        load.confirm(real_rows)
+        runs = load.build()
+    finally:
+        version.storage.drop_scratch()
     there = manifest.catalog.by_id.get(load.table.id)
     if there is None:
         if load.table.runs or load.table.name in manifest.catalog:

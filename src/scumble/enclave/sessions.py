@@ -21,7 +21,7 @@ from scumble.enclave.loads import Load, begin_load, draft_load
 from scumble.enclave.pages import KEY_BYTES, DataKeys, reseal_run
 from scumble.enclave.queries import CompiledPlan, answer_bytes, execute
 from scumble.enclave.versions import History, OpenVersion, Pending, Vault, check_chain
-from scumble.errors import InvalidParameter, Refused, Stale
+from scumble.errors import BadRows, InvalidParameter, Refused, Stale
 from scumble.wire import requests
 from scumble.wire.channel import (
     SALT_BYTES,
@@ -97,7 +97,10 @@ class EnclaveSession:
                 raise Refused
         if kind is None:
             raise InvalidParameter("there is no such request", hint="upgrade Scumble")
-        answer = _HANDLERS[kind](self, from_fields(kind, fields))
+        try:
+            answer = _HANDLERS[kind](self, from_fields(kind, fields))
+        except BadRows as error:  # a row's doing, so that it is as long as any answer of its kind
+            return refusal(error, len(padded(b"", self._opened_bytes if kind.answer is Opened else 1)))
         least_bytes = self._opened_bytes if isinstance(answer, Opened) else 0
         return padded(done(pack_answer(answer)), least_bytes)
 
@@ -256,7 +259,11 @@ class EnclaveSession:
         return self._load
 
     def _reserve(self, request: requests.Reserve) -> None:
-        self._current_load.reserve(self._current.keys, request.capacity)
+        try:
+            self._current_load.reserve(self._current.keys, request.capacity)
+        except BadRows:
+            self._abandon(requests.Abandon())
+            raise
 
     def _pay(self, request: requests.Pay) -> Draft | None:
         """Draft a version that records what is paid for the rows that were sent: before anything is drawn for them."""

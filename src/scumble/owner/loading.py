@@ -27,7 +27,7 @@ from scumble.owner.sources import open_source
 from scumble.owner.versions import Versions
 from scumble.privacy.budget import Budget, Exact, exact
 from scumble.privacy.noise import Noise
-from scumble.types import Schema, schema_of
+from scumble.types import Schema, rank_rule, schema_of
 from scumble.wire.catalog import Catalog, Table
 from scumble.wire.charges import CAPACITY, Charge
 from scumble.wire.requests import Abandon, BeginLoad, Build, IndexOrder, Pay, Reserve, RowLayout
@@ -247,6 +247,8 @@ class _Sender:
         self._noise_key, self._batch_name = noise_key, batch
         self.session, self._progress, self._expected = session, progress, expected
         self._layout = layout = RowLayout(schema, tuple(order.domain.size for order in orders))
+        for order in orders:  # what the enclave would refuse is refused before anything is sent
+            rank_rule(schema[order.attribute].type, order.domain)
         self._keys = [(schema.place(order.attribute), order.domain) for order in orders]
         self._batch = np.empty((max(1, SENT_BYTES // (8 * layout.words)), layout.words), np.int64)
         self._filled = 0
