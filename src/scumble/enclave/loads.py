@@ -170,7 +170,11 @@ class Load:
         self._rows.append(batch)
 
     def seal_rows(self, batch: str) -> bytes:
-        """Name the batch, and take the rows that were sent for all of it: their digest. Dummies may still follow."""
+        """Name the batch, and take the rows that were sent for all of it: their digest. Dummies may still follow.
+
+        BadRows if any of them does not fit the table, before it is paid for: which one it is, nobody learns.
+        """
+        self.confirm(len(self._rows))
         self.batch, self._paid = batch, (self._hash.digest(), len(self._rows))
         return self._paid[0]
 

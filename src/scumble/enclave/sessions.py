@@ -100,7 +100,8 @@ class EnclaveSession:
         try:
             answer = _HANDLERS[kind](self, from_fields(kind, fields))
         except BadRows as error:  # a row's doing, so that it is as long as any answer of its kind
-            return refusal(error, len(padded(b"", self._opened_bytes if kind.answer is Opened else 1)))
+            self._abandon(requests.Abandon())
+            return refusal(error, len(padded(b"", 1)))
         least_bytes = self._opened_bytes if isinstance(answer, Opened) else 0
         return padded(done(pack_answer(answer)), least_bytes)
 
@@ -259,11 +260,7 @@ class EnclaveSession:
         return self._load
 
     def _reserve(self, request: requests.Reserve) -> None:
-        try:
-            self._current_load.reserve(self._current.keys, request.capacity)
-        except BadRows:
-            self._abandon(requests.Abandon())
-            raise
+        self._current_load.reserve(self._current.keys, request.capacity)
 
     def _pay(self, request: requests.Pay) -> Draft | None:
         """Draft a version that records what is paid for the rows that were sent: before anything is drawn for them."""
