@@ -1,5 +1,6 @@
 """Loads: rows in, sorted runs out, with nulls after all keys and dummies after the nulls; the same in little memory."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -116,3 +117,23 @@ def test_rows_that_do_not_fill_the_capacity(sent: int, capacity: int) -> None:
     with pytest.raises(InvalidParameter):
         load.reserve(KEYS, capacity)
     assert storage.shapes == {}
+
+
+def test_the_same_rows_again_give_the_same_indexes_and_any_others_do_not() -> None:
+    """Of the same batch, in whatever memory; a row that differs, or another batch, gets noise of its own."""
+    rough = tuple(replace(order, epsilon=Fraction(1, 100)) for order in ORDERS)
+    rows = _rows(90, 96, 2)
+    other = rows.copy()
+    other[0] = rows[1]
+
+    def indexes(rows: NDArray[np.int64], memory_bytes: int, batch: str) -> tuple[bytes | None, ...]:
+        load = Load(MemoryStorage(), TABLE, rough, PAGE_ROWS, memory_bytes, batch, NOTHING)
+        for at in range(0, len(rows), memory_bytes % 60 + 5):
+            load.append(memoryview(rows[at : at + memory_bytes % 60 + 5].tobytes()))
+        load.reserve(KEYS, len(rows))
+        return tuple(run.index for run in load.build())
+
+    first = indexes(rows, 1, "ba" * 16)
+    assert indexes(rows, 1 << 24, "ba" * 16) == first
+    for changed in (indexes(other, 1, "ba" * 16), indexes(rows, 1, "bb" * 16)):
+        assert all(one != another for one, another in zip(first, changed, strict=True))
