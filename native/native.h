@@ -68,6 +68,15 @@ void scumble_sort_rows(int64_t *rows, size_t n, size_t words, size_t key_word);
 void scumble_merge_rows(int64_t *rows, size_t first, size_t n, size_t words, size_t key_word);
 void scumble_compact(int64_t *rows, uint8_t *flags, size_t n, size_t words);
 void scumble_curve(const int64_t *keys, size_t n, size_t ranks, int64_t *scratch, int64_t *out);
+
+/* Validation. text: k words a row, the last its length. grid: origin, scale, rest, stride, inverse, limit, low bits.
+ * ends: 2 words, INT64_MAX and -1 at first. */
+void scumble_check_text(const int64_t *x, size_t k, size_t n, int64_t max_bytes, uint8_t *out);
+void scumble_check_single(const int64_t *x, size_t n, uint8_t *out);
+void scumble_check_grid(const int64_t *x, const int64_t *ranks, size_t n, int64_t least, int64_t most, int64_t size,
+                        const uint64_t *grid, uint8_t *out);
+void scumble_fold_rows(const uint8_t *real, const uint8_t *dummy, size_t n, int64_t start, int64_t *ends);
+int64_t scumble_rows_agree(const int64_t *ends, int64_t least, int64_t most);
 /* cffi: end */
 
 #endif

@@ -201,6 +201,7 @@ def _patches(taint: Taint) -> list[Any]:
 
     open_pages, write_pages = pages.RunReader.open_pages, pages.RunWriter.write_pages
     executed, load = execute.execute, build.Load.build
+    agree = kernels.rows_agree
     append, cumulative, fit = build.Load.append, kernels.cumulative_counts, DPPLRIndex.fit_counts
 
     def opened(self: Any, column: int, first_page: int, count: int) -> NDArray[np.uint8]:
@@ -217,7 +218,11 @@ def _patches(taint: Taint) -> list[Any]:
 
     def appended(self: Any, rows: memoryview) -> None:
         taint.hide(np.frombuffer(rows, np.uint8))
-        append(self, rows)
+        taint.counted(lambda: append(self, rows))
+
+    def agreed(ends: NDArray[np.int64], least: int, most: int) -> bool:  # whether a batch is taken is public
+        taint.show(ends)
+        return agree(ends, least, most)
 
     def curve(keys: NDArray[np.int64], ranks: int) -> NDArray[np.int64]:
         counts = cumulative(keys, ranks)
@@ -239,6 +244,7 @@ def _patches(taint: Taint) -> list[Any]:
         mock.patch.object(pages.RunReader, "open_pages", opened),
         mock.patch.object(sessions, "execute", execution),
         mock.patch.object(build.Load, "append", appended),
+        mock.patch.object(kernels, "rows_agree", agreed),
         mock.patch.object(kernels, "cumulative_counts", curve),
         mock.patch.object(pages.RunWriter, "write_pages", written),
         mock.patch.object(build.Load, "build", built),

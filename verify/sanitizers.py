@@ -324,11 +324,41 @@ def _curve(lib: Any, make: Maker) -> None:
     lib.scumble_curve(keys, n, ranks, make.room((9 * (n + ranks) + 7) // 8), make.room(ranks))
 
 
+def _check_text(lib: Any, make: Maker) -> None:
+    n, k = make.size(), make.choose(2, 3, 9)
+    lib.scumble_check_text(make.words(n * k), k, n, make.integer(1, 8 * (k - 1)), make.byte_room(n))
+
+
+def _check_single(lib: Any, make: Maker) -> None:
+    n = make.size()
+    lib.scumble_check_single(make.words(n), n, make.byte_room(n))
+
+
+def _check_grid(lib: Any, make: Maker) -> None:
+    n, (least, most) = make.size(), sorted(make.values(2).tolist())
+    grid = make.put(make.values(7).view(np.uint64), "uint64_t *")
+    lib.scumble_check_grid(
+        make.words(n), make.words(n), n, least, most, make.integer(1, 1 << 26), grid, make.byte_room(n)
+    )
+
+
+def _fold_rows(lib: Any, make: Maker) -> None:
+    n, ends = make.size(), make.put(np.array([2**63 - 1, -1]))
+    lib.scumble_fold_rows(make.mask(n), make.mask(n), n, make.integer(0, 1 << 37), ends)
+    _rows_agree(lib, make)
+
+
+def _rows_agree(lib: Any, make: Maker) -> None:
+    ends = make.put(np.array([make.choose(5, 2**63 - 1), make.choose(-1, 1 << 37)]))
+    lib.scumble_rows_agree(ends, make.integer(0, 9), make.integer(0, 1 << 37))
+
+
 KERNELS: dict[str, Callable[[Any, Maker], None]] = {
     f"scumble{call.__name__}": call
     for call in (
         *(_discrete_laplace, _segments, _evaluate, _deviation, _mask_rows, _mask_intervals, _mask_compare, _aggregate),
-        *(_aggregate_groups, _wide, _sort_rows, _merge_rows, _compact, _curve),
+        *(_aggregate_groups, _wide, _sort_rows, _merge_rows, _compact, _curve, _check_text, _check_single),
+        *(_check_grid, _fold_rows, _rows_agree),
     )
 }
 """By the start of their names, the kernels that each function calls: together the whole of native.h."""

@@ -195,6 +195,31 @@ static void curve_of(size_t n)
         scumble_curve(secret_codes(n), n, ranks[i], malloc(9 * (n + ranks[i]) + 8), malloc(ranks[i] * 8 + 1));
 }
 
+static void check_text_of(size_t n)
+{
+    for (size_t k = 2; k <= 4; k++)
+        scumble_check_text(secret_words(n * k), k, n, (int64_t)(8 * (k - 1)), malloc(n + 1));
+}
+
+static void check_single_of(size_t n)
+{
+    scumble_check_single(secret_words(n), n, malloc(n + 1));
+}
+
+static void check_grid_of(size_t n)
+{
+    static const uint64_t grid[] = {3, 5, 1, 12, 0xaaaaaaaaaaaaaaab, UINT64_MAX / 3, 3};
+    scumble_check_grid(secret_words(n), secret_codes(n), n, -1000, (int64_t)1 << 61, 9, grid, malloc(n + 1));
+}
+
+static void fold_rows_of(size_t n)
+{
+    int64_t *ends = secret_words(2);
+    scumble_fold_rows(secret_mask(n), secret_mask(n), n, 7, ends);
+    volatile int64_t agree = scumble_rows_agree(ends, 0, secret_word(5));
+    (void)agree;
+}
+
 #define AT_SIZES(name) \
     static void name(void) \
     { \
@@ -208,6 +233,10 @@ AT_SIZES(sort_rows)
 AT_SIZES(merge_rows)
 AT_SIZES(compact)
 AT_SIZES(curve)
+AT_SIZES(check_text)
+AT_SIZES(check_single)
+AT_SIZES(check_grid)
+AT_SIZES(fold_rows)
 
 /* Planted: a branch on a secret. */
 static void planted_branch(void)
@@ -329,6 +358,10 @@ int main(int argc, char **argv)
                    {"merge-rows", merge_rows},
                    {"compact", compact},
                    {"curve", curve},
+                   {"check-text", check_text},
+                   {"check-single", check_single},
+                   {"check-grid", check_grid},
+                   {"fold-rows", fold_rows},
                    {"planted-branch", planted_branch},
                    {"planted-gather", planted_gather},
                    {"planted-early-exit", planted_early_exit},

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from enclave_tables import TITLE
 from enclave_visitors import ADA, BOB, Clinic, clinic, load_request, text_of
 
+from scumble.enclave.grants import Cost
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.enclave.versions import Vault
 from scumble.errors import InvalidParameter, Locked, NotFound, Overdraft, Refused, ScumbleError, Stale, Tampered
@@ -309,6 +310,11 @@ def test_a_loader_is_held_to_its_allotment(both: Both) -> None:
         {"orders": load_request(owner, "visits").orders * 2},
     ):
         assert isinstance(_refusal(session, load_request(owner, "visits", **more))[0], Overdraft)
+    for epsilon in (Fraction("-0.9"), Fraction(-5)):  # the first would leave a cost above 0
+        with pytest.raises(InvalidParameter):
+            Cost.of(load_request(owner, "visits").orders, (epsilon, Fraction(0)))
+    with pytest.raises(InvalidParameter):
+        Cost.of(load_request(owner, "visits").orders, (Fraction(1), Fraction(-1, 9)))
     negative = load_request(owner, "visits", capacity_cost=(Fraction(-5), Fraction(0)))
     assert isinstance(_refusal(session, negative)[0], InvalidParameter)
     assert isinstance(_refusal(session, Prepare(_plan(owner.table("visits").id)))[0], Refused)

@@ -1,5 +1,6 @@
 """Loads: rows in, sorted runs out, with nulls after all keys and dummies after the nulls; the same in little memory."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -18,6 +19,7 @@ from scumble.wire.requests import IndexOrder, RowLayout
 PAGE_ROWS = 16
 SIZE = 64
 TABLE = table_of("integer", "bigint not null", "text(12)")
+TEXT = TABLE.schema.columns[2].type
 NOTHING = Cost(Fraction(0), Fraction(0))
 ORDERS = tuple(
     IndexOrder(
@@ -36,7 +38,8 @@ def _rows(real: int, capacity: int, orders: int, seed: int = 1) -> NDArray[np.in
     null = rng.integers(0, 5, real) == 0
     rows[:real, layout.column_offsets[0]] = np.where(null, 0, first)
     rows[:real, layout.column_offsets[1]] = second
-    rows[:real, layout.column_offsets[2]] = np.arange(real) + 1000
+    texts = [TEXT.words_of(str(1000 + place)) for place in range(real)]
+    rows[:real, layout.column_offsets[2] : layout.validity_offset] = np.array(texts).reshape(real, TEXT.words)
     rows[:real, layout.validity_offset] = np.where(null, 0b110, 0b111)
     for place, ranks in list(enumerate((np.where(null, SIZE, first), second)))[:orders]:
         rows[:real, layout.key_offset + place] = ranks
@@ -102,7 +105,8 @@ def test_without_an_index_the_order_is_that_of_loading() -> None:
     (run,), storage = _built(rows, ())
     assert run.attribute is None
     assert run.index is None
-    assert [row[3] for row in _content(TABLE, run, storage)] == [*range(1000, 1020), *[0] * 12]
+    given = [TEXT.words_of(str(1000 + place))[0] for place in range(20)]
+    assert [row[3] for row in _content(TABLE, run, storage)] == given + [0] * 12
 
 
 @pytest.mark.parametrize(("sent", "capacity"), [(16, 32), (32, 16), (17, 17), (0, 16)])
@@ -113,3 +117,23 @@ def test_rows_that_do_not_fill_the_capacity(sent: int, capacity: int) -> None:
     with pytest.raises(InvalidParameter):
         load.reserve(KEYS, capacity)
     assert storage.shapes == {}
+
+
+def test_the_same_rows_again_give_the_same_indexes_and_any_others_do_not() -> None:
+    """Of the same batch, in whatever memory; a row that differs, or another batch, gets noise of its own."""
+    rough = tuple(replace(order, epsilon=Fraction(1, 100)) for order in ORDERS)
+    rows = _rows(90, 96, 2)
+    other = rows.copy()
+    other[0] = rows[1]
+
+    def indexes(rows: NDArray[np.int64], memory_bytes: int, batch: str) -> tuple[bytes | None, ...]:
+        load = Load(MemoryStorage(), TABLE, rough, PAGE_ROWS, memory_bytes, batch, NOTHING)
+        for at in range(0, len(rows), memory_bytes % 60 + 5):
+            load.append(memoryview(rows[at : at + memory_bytes % 60 + 5].tobytes()))
+        load.reserve(KEYS, len(rows))
+        return tuple(run.index for run in load.build())
+
+    first = indexes(rows, 1, "ba" * 16)
+    assert indexes(rows, 1 << 24, "ba" * 16) == first
+    for changed in (indexes(other, 1, "ba" * 16), indexes(rows, 1, "bb" * 16)):
+        assert all(one != another for one, another in zip(first, changed, strict=True))

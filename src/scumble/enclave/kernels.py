@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble._native import ffi, lib
+from scumble.types import GridRule
 from scumble.wire.plan import COUNT, PARTS, Part
 
 __all__ = [
@@ -26,12 +27,18 @@ __all__ = [
     "Mask",
     "Words",
     "aggregate",
+    "check_grid",
+    "check_single",
+    "check_text",
     "cumulative_counts",
+    "fold_rows",
     "mask_compare",
     "mask_intervals",
     "mask_rows",
     "merge_rows",
+    "no_ends",
     "no_extremes",
+    "rows_agree",
     "sort_rows",
     "wide_add",
     "wide_fill",
@@ -280,3 +287,56 @@ def cumulative_counts(sorted_keys: Words, ranks: int) -> Words:
     scratch = np.empty((9 * (n + ranks) + 7) // 8, _INT64)
     lib.scumble_curve(_words(sorted_keys, n), n, ranks, _from_buffer(_WORDS, scratch), _from_buffer(_WORDS, out))
     return out
+
+
+# Validation of loaded rows
+
+
+def check_text(x: Words, max_bytes: int) -> Mask:
+    """1 where the words [n, k] are those of a text: of at most so many bytes, valid UTF-8, and zeros after its end."""
+    n, k = len(x), _width(x)
+    out = np.empty(n, _UINT8)
+    lib.scumble_check_text(_words(x, n * k), k, n, max_bytes, _from_buffer(_BYTES, out))
+    return out
+
+
+def check_single(x: Words) -> Mask:
+    """1 where the word of a double is that of a float of 32 bits."""
+    n = len(x)
+    out = np.empty(n, _UINT8)
+    lib.scumble_check_single(_words(x, n), n, _from_buffer(_BYTES, out))
+    return out
+
+
+def check_grid(x: Words, ranks: Words, rule: GridRule) -> Mask:
+    """1 where a word has the rank that is claimed for it."""
+    n = len(x)
+    out = np.empty(n, _UINT8)
+    grid = rule.origin, rule.scale, rule.rest, rule.stride, rule.inverse, rule.limit, rule.low_bits
+    bounds = rule.least, rule.most, rule.size
+    lib.scumble_check_grid(
+        _words(x, n), _words(ranks, n), n, *bounds, ffi.new("uint64_t[]", grid), _from_buffer(_BYTES, out)
+    )
+    return out
+
+
+def no_ends() -> Words:
+    """What `fold_rows` starts from: no row that cannot be real, and none that cannot be a dummy."""
+    out = np.empty(2, _INT64)
+    out[0], out[1] = _MAGNITUDE, -1
+    return out
+
+
+def fold_rows(real: Mask, dummy: Mask, start: int, ends: Words) -> None:
+    """Take rows into account, the first of number `start`, that are valid as real ones, and as dummies, or are not."""
+    n = len(real)
+    lib.scumble_fold_rows(_bytes(real, n), _bytes(dummy, n), n, start, _written(ends, 2))
+
+
+def rows_agree(ends: Words, least: int, most: int) -> bool:
+    """Whether all rows can be r real ones and then dummies, for some r from least to most.
+
+    PUBLIC from here on: it says whether a batch is taken or refused, which the answer shows.
+    """
+    agree: int = lib.scumble_rows_agree(_words(ends, 2), least, most)
+    return agree == 1

@@ -19,11 +19,13 @@ from scumble.enclave import kernels
 from scumble.enclave.grants import Cost, Payment
 from scumble.enclave.kernels import Words
 from scumble.enclave.pages import DataKeys, RunWriter, Scratch
+from scumble.enclave.validation import RowCheck, rules_of
 from scumble.enclave.versions import History, OpenVersion, Pending
 from scumble.errors import Exists, InvalidParameter, Refused, Stale
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.file import IndexModel, encode
 from scumble.privacy.budget import unsafe_budget
+from scumble.privacy.noise import Fact, Noise
 from scumble.wire.catalog import Run, Table
 from scumble.wire.requests import BeginLoad, Build, IndexOrder, RowLayout
 from scumble.wire.storage import Storage
@@ -149,9 +151,11 @@ class Load:
         # Two chunks are merged at a time, and a third is being read or written.
         chunk_rows = memory_bytes // (24 * self._layout.words) // page_rows * page_rows
         self._rows = Rows(storage, self._layout.words, max(chunk_rows, page_rows))
+        self._check = RowCheck(self._layout, rules_of(table.schema, orders))
+        self._hash = sha256()  # of the rows as they come, however they are cut
+        self._noise_key = b""
         self._capacity = 0
         self._writers: list[RunWriter] = []
-        self._hash = sha256()
         self._runs: tuple[Run, ...] | None = None
 
     def append(self, rows: memoryview) -> None:
@@ -159,10 +163,17 @@ class Load:
         if len(rows) % (8 * self._layout.words):
             raise InvalidParameter("a row is cut short", hint="send whole rows")
         self._hash.update(rows)
-        self._rows.append(np.frombuffer(rows, np.int64).reshape(-1, self._layout.words))
+        batch = np.frombuffer(rows, np.int64).reshape(-1, self._layout.words)
+        self._check.look_at(batch)
+        self._rows.append(batch)
 
-    def digest(self) -> bytes:
-        """SECRET: the digest of the rows that were sent, dummies included."""
+    def seal_rows(self, batch: str) -> bytes:
+        """Name the batch, and take the rows that were sent, dummies included, for all of it: their digest, SECRET.
+
+        BadRows if any of them does not fit the table, before it is paid for: which one it is, nobody learns.
+        """
+        self._check.settle(0, len(self._rows))
+        self.batch = batch
         return self._hash.digest()
 
     def is_paid(self, payment: Payment | None, request: Build) -> bool:
@@ -171,21 +182,27 @@ class Load:
             return False
         if payment is None:
             return not (self.cost.epsilon or self.cost.delta)
-        return payment.digest == self.digest() and payment.covers(self.cost)
+        return payment.digest == self._hash.digest() and payment.covers(self.cost)
 
     def reserve(self, keys: DataKeys, capacity: int) -> None:
         """Make room for the runs; `capacity`, public, is how many rows were sent, dummies included.
 
-        What can fail here, such as a full disk, fails before the owner draws the indexes' budgets.
+        What can fail here, such as a full disk, fails before the owner draws the indexes' budgets. BadRows if any row
+        does not fit the table: which one it is, nobody learns.
         """
         if len(self._rows) != capacity or capacity % self._page_rows:
             raise InvalidParameter("the rows do not fill the capacity", hint="send dummy rows to the end of a page")
-        self._capacity = capacity
+        self._check.settle(0, capacity)
+        self._capacity, self._noise_key = capacity, keys.noise()
         pages = capacity // self._page_rows
         self._writers = [
             RunWriter(self._storage, keys, self.table, os.urandom(16).hex(), pages, self._page_rows)
             for _ in self._orders or (None,)
         ]
+
+    def confirm(self, real_rows: int) -> None:
+        """Refuse another number of real rows than were sent: BadRows."""
+        self._check.settle(real_rows, real_rows)
 
     def build(self) -> tuple[Run, ...]:
         """Make the runs, once: asked again, because the database has changed meanwhile, it has them."""
@@ -214,8 +231,19 @@ class Load:
             order.epsilon, delta=order.delta, label=order.attribute, rows_per_user=order.rows_per_user
         )
         index = DPPLRIndex(max_bytes=order.max_bytes, slack=order.slack)
-        index.fit_counts(counts, domain=order.domain, budget=paid, beta=order.beta, capacity=self._capacity)
+        index.unsafe_fit_counts(
+            counts, self._noise(order), domain=order.domain, budget=paid, beta=order.beta, capacity=self._capacity
+        )
         return index.model
+
+    def _noise(self, order: IndexOrder) -> Noise:
+        """The noise of an index: the same if the same rows come again under the same batch and terms, or else fresh.
+
+        Neither the table's id nor how many rows a page has is among the terms: a new table has another id each time it
+        is tried, and the index depends on neither.
+        """
+        terms = index_terms(order), self._capacity, self._layout.words, self._layout.key_offset
+        return Noise.derived(self._noise_key, "index", batch=self.batch, terms=terms, digest=self._hash.digest())
 
     def _seal(self, writer: RunWriter, attribute: str | None, index: IndexModel | None) -> Run:
         for first_page, rows in self._pieces():
@@ -238,6 +266,20 @@ class Load:
     def _validity(self, rows: Words, column: int) -> NDArray[np.uint8]:
         bits = rows[:, self._layout.validity_offset + column // 64]
         return ((bits >> (column % 64)) & 1).astype(np.uint8)
+
+
+def index_terms(order: IndexOrder) -> tuple[Fact, ...]:
+    """All that an order says, to name the release of its index."""
+    return (
+        order.attribute,
+        order.domain.text,
+        order.epsilon,
+        order.delta,
+        order.beta,
+        order.rows_per_user,
+        order.max_bytes,
+        order.slack,
+    )
 
 
 # --- from a request to a version ---------------------------------------------------------------------
@@ -270,8 +312,12 @@ def begin_load(version: OpenVersion, request: BeginLoad) -> Load | None:
 
 def draft_load(history: History, version: OpenVersion, load: Load, real_rows: int) -> Pending:
     """Build the runs, and draft the version that has them: in the table as it is by then."""
-    runs, manifest = load.build(), version.manifest
-    version.storage.drop_scratch()
+    manifest = version.manifest
+    try:
+        load.confirm(real_rows)
+        runs = load.build()
+    finally:
+        version.storage.drop_scratch()
     there = manifest.catalog.by_id.get(load.table.id)
     if there is None:
         if load.table.runs or load.table.name in manifest.catalog:

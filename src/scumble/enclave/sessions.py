@@ -22,7 +22,7 @@ from scumble.enclave.pages import KEY_BYTES, DataKeys, reseal_run
 from scumble.enclave.queries import CompiledPlan, answer_bytes, execute
 from scumble.enclave.quotas import NODE_BYTES, Signers
 from scumble.enclave.versions import History, OpenVersion, Pending, Vault, check_chain
-from scumble.errors import Busy, InvalidParameter, Refused, Stale
+from scumble.errors import BadRows, Busy, InvalidParameter, Refused, Stale
 from scumble.wire import requests
 from scumble.wire.channel import (
     MOST_BYTES,
@@ -128,7 +128,11 @@ class EnclaveSession:
             self._check_right(kind)
         if kind is None or kind.most_bytes < len(body):
             raise InvalidParameter("there is no such request", hint="upgrade Scumble")
-        answer = _HANDLERS[kind](self, from_fields(kind, fields))
+        try:
+            answer = _HANDLERS[kind](self, from_fields(kind, fields))
+        except BadRows as error:  # a row's doing, so that it is as long as any answer of its kind
+            self._abandon(requests.Abandon())
+            return refusal(error, len(padded(b"", 1)))
         least_bytes = self._opened_bytes if isinstance(answer, Opened) else 0
         return padded(done(pack_answer(answer)), least_bytes)
 
@@ -301,8 +305,7 @@ class EnclaveSession:
     def _pay(self, request: requests.Pay) -> Draft | None:
         """Draft a version that records what is paid for the rows that were sent: before anything is drawn for them."""
         version, load = self._current, self._current_load
-        load.batch = request.batch
-        payment = Payment(request.batch, load.digest(), request.charges)
+        payment = Payment(request.batch, load.seal_rows(request.batch), request.charges)
         access = version.manifest.access.paying(payment, version.grant)
         return None if access is version.manifest.access else self._draft_access(access)
 

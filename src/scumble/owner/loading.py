@@ -5,6 +5,7 @@ the capacity and on what the ledger has paid for. `load` is the whole of it: ref
 the rows, fix the capacity, have the runs built.
 """
 
+import hashlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,7 +26,8 @@ from scumble.owner.session import Session
 from scumble.owner.sources import open_source
 from scumble.owner.versions import Versions
 from scumble.privacy.budget import Budget, Exact, exact
-from scumble.types import Schema, schema_of
+from scumble.privacy.noise import Noise
+from scumble.types import Schema, rank_rule, schema_of
 from scumble.wire.catalog import Catalog, Table
 from scumble.wire.charges import CAPACITY, Charge
 from scumble.wire.requests import Abandon, BeginLoad, Build, IndexOrder, Pay, Reserve, RowLayout
@@ -96,16 +98,19 @@ def load(
 ) -> LoadReport:
     """Load a source into a table of the current version, held for writing; what was done.
 
-    `batch` names the rows: if the table has them already, nothing is sent or paid, and there is no new version.
+    `batch` names the rows: if the table has them already, nothing is sent or paid, and there is no new version. A drawn
+    capacity's noise is derived from the key, the batch and the rows: it is the same when they come again.
     """
     session = versions.session
     rows, table = _open_rows(versions.catalog, name, source, indexes, options)
+    if table.name not in versions.catalog:  # tried again, it is the same table, and what was paid for it is the same
+        table = replace(table, id=batch)
     orders = [spec.order() for spec in _indexes_of(table, indexes)]
     spends = _spends(table, orders, options)
     there = next((run for run in table.runs if run.batch == batch), None)
     if there is not None:
         return _report(table, sum(map(len, rows)), there.capacity, orders, spends)
-    sender = _Sender(session, table.schema, orders, progress, rows.rows)
+    sender = _Sender(session, table.schema, orders, progress, rows.rows, versions.key.noise_key(), batch)
     with _paid(ledger, spends) as budgets:
         capacity_budget = budgets[-1] if options.capacity is None else None
         session.ask(
@@ -216,7 +221,7 @@ def _send(
     """Send the rows, then dummies up to the public capacity, and pay; how many rows, and the capacity."""
     try:
         sender.send_all(rows, options.capacity)
-        sent, capacity = sender.rows, _fix_capacity(sender.rows, capacity_budget, options)
+        sent, capacity = sender.rows, _fix_capacity(sender.rows, capacity_budget, options, sender.noise)
         sender.fill(capacity)
         pay()
         sender.session.ask(Reserve(capacity))
@@ -231,21 +236,45 @@ class _Sender:
     """Sends rows in batches whose sizes depend only on how many rows there are in the end, dummies included."""
 
     def __init__(
-        self, session: Session, schema: Schema, orders: Sequence[IndexOrder], progress: Progress, expected: int | None
+        self,
+        session: Session,
+        schema: Schema,
+        orders: Sequence[IndexOrder],
+        progress: Progress,
+        expected: int | None,
+        noise_key: bytes,
+        batch: str,
     ) -> None:
+        self._noise_key, self._batch_name = noise_key, batch
         self.session, self._progress, self._expected = session, progress, expected
         self._layout = layout = RowLayout(schema, tuple(order.domain.size for order in orders))
+        for order in orders:  # what the enclave would refuse is refused before anything is sent
+            rank_rule(schema[order.attribute].type, order.domain)
         self._keys = [(schema.place(order.attribute), order.domain) for order in orders]
         self._batch = np.empty((max(1, SENT_BYTES // (8 * layout.words)), layout.words), np.int64)
         self._filled = 0
+        self._hash = hashlib.sha256()
         self.rows = 0
+
+    @property
+    def digest(self) -> bytes:
+        """SECRET: the SHA-256 of the rows sent so far, which never leaves this machine but under a key."""
+        return self._hash.digest()
+
+    def noise(self, epsilon: Fraction, beta: Fraction) -> Noise:
+        """The noise of the number of rows sent so far: the same if the same rows come again under the same batch."""
+        return Noise.derived(
+            self._noise_key, "capacity", batch=self._batch_name, terms=(epsilon, beta), digest=self.digest
+        )
 
     def send_all(self, batches: Any, capacity: int | None) -> None:
         """Encode and send every row of a source; BadRows if there are more than the capacity."""
         for batch in batches:
             if capacity is not None and self.rows + len(batch) > capacity:
                 raise BadRows("there are more rows than the capacity", hint="give a larger --capacity")
-            self._send(encode_rows(batch, self._layout, self._keys, first_row=self.rows + 1))
+            rows = encode_rows(batch, self._layout, self._keys, first_row=self.rows + 1)
+            self._hash.update(rows.data)
+            self._send(rows)
 
     def fill(self, capacity: int) -> None:
         """Send dummies until there are as many rows as the capacity."""
@@ -271,7 +300,9 @@ class _Sender:
             self._filled = 0
 
 
-def _fix_capacity(rows: int, budget: Budget | None, options: LoadOptions) -> int:
+def _fix_capacity(
+    rows: int, budget: Budget | None, options: LoadOptions, noise_for: Callable[[Fraction, Fraction], Noise]
+) -> int:
     """The public capacity, in whole pages: as given, or the number of rows with noise and a shift on top.
 
     Sensitivity: 1; neighbours: one row added or removed; cost: the capacity's budget; docs/privacy.md section 10.
@@ -280,7 +311,9 @@ def _fix_capacity(rows: int, budget: Budget | None, options: LoadOptions) -> int
     if capacity is None:
         assert budget is not None  # noqa: S101  _spends has one for it
         budget.draw()
-        capacity = release_bound(np.array([rows]), budget.row_epsilon, CAPACITY_BETA, lossless=True)
+        epsilon = budget.row_epsilon
+        words = noise_for(epsilon, CAPACITY_BETA).stream("rows")
+        capacity = release_bound(np.array([rows]), epsilon, CAPACITY_BETA, lossless=True, words=words)
     return max(1, -(-capacity // options.page_rows)) * options.page_rows
 
 

@@ -27,6 +27,7 @@ from scumble.types.domain import MAX_SIZE, Domain, parse_domain, register_domain
 from scumble.types.float import FloatDomain, FloatType
 from scumble.types.integer import IntegerDomain, IntegerType
 from scumble.types.listed import ExplicitKeys
+from scumble.types.ranks import GridRule, RankRule, rank_rule
 from scumble.types.text import StringDomain, TextType
 from scumble.types.time import TimeType
 from scumble.types.timestamp import TimestampDomain, TimestampType
@@ -42,9 +43,11 @@ __all__ = [
     "Domain",
     "ExplicitKeys",
     "FloatDomain",
+    "GridRule",
     "IntegerDomain",
     "Interval",
     "Operator",
+    "RankRule",
     "Schema",
     "SqlType",
     "StringDomain",
@@ -54,6 +57,7 @@ __all__ = [
     "encode",
     "parse_domain",
     "parse_type",
+    "rank_rule",
     "schema_of",
     "split_nullability",
 ]

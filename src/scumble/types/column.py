@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import date, datetime, time
 from decimal import Decimal
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -75,6 +76,8 @@ class ColumnType(ABC):
     is_number = False
     is_text = False  # whether DuckDB compares it as a string
     is_condition = False  # whether a column of it is a condition, as in WHERE paid
+    max_bytes = 0  # the most bytes of a text; 0 for everything else
+    is_single = False  # whether its doubles have to be floats of 32 bits
 
     # --- what it is -------------------------------------------------------------------------------
 
@@ -128,6 +131,16 @@ class ColumnType(ABC):
     @abstractmethod
     def full_interval(self) -> Interval:
         """The least and the greatest words that a value of the type can have."""
+
+    @cached_property
+    def word_intervals(self) -> tuple[Interval, ...]:
+        """Where the words of a value lie. For text, and floats of 32 bits, not all that lies there is a value."""
+        return (self.full_interval,)
+
+    @property
+    def tick(self) -> tuple[str, Fraction] | None:
+        """What a word counts, as `keys.Ticks` has it: its kind and unit; None if the words are no such numbers."""
+        return None
 
     @cached_property
     def empty_interval(self) -> Interval:

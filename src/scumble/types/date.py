@@ -47,6 +47,10 @@ class DateType(ColumnType):
     arrow_name = "date32"
     sources = frozenset(["date", "timestamp", "string"])
 
+    @property
+    def tick(self) -> tuple[str, Fraction]:
+        return "time", UNIT_NS["D"]
+
     def _words(self, value: object) -> ValueWords | None:
         ticks = ticks_of(value) if isinstance(value, date | np.datetime64) else None
         return None if ticks is None or ticks % DAY_NS else (ticks // DAY_NS,)

@@ -74,6 +74,10 @@ class DecimalType(ColumnType):
         most = 10**self.digits - 1
         return (-most,), (most,)
 
+    @property
+    def tick(self) -> tuple[str, Fraction]:
+        return "decimal", Fraction(1, 10**self.scale)
+
     def _words(self, value: object) -> ValueWords | None:
         units = unscaled(value, self.scale)
         return None if units is None else (units,)

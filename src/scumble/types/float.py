@@ -67,8 +67,13 @@ class FloatType(ColumnType):
     examples = ("float", "double")
     sql_types = (SqlType("FLOAT", 7, 24, 2, unsigned=False), SqlType("DOUBLE", 8, 53, 2, unsigned=False))
     full_interval = (float_word(-math.inf),), (_NAN_WORD,)
+    word_intervals = ((full_interval[0], (-2,)), ((0,), (_INFINITY,)), ((_NAN_WORD,), (_NAN_WORD,)))  # -1 is -0.0
     sources = NUMERIC_SOURCES
     is_float = is_number = True
+
+    @property
+    def is_single(self) -> bool:  # type: ignore[override]
+        return self.sql == "float"
 
     def _words(self, value: object) -> ValueWords | None:
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
@@ -187,6 +192,11 @@ class FloatDomain(Domain):
     @property
     def width(self) -> int:
         return self._width
+
+    @property
+    def most(self) -> float:
+        """The greatest double that it holds."""
+        return self._bins.most
 
     @property
     def text(self) -> str:

@@ -8,6 +8,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from decimal import Decimal
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -70,6 +71,10 @@ class IntegerType(ColumnType):
     def full_interval(self) -> Interval:
         size = _SIZES[self.sql]
         return (size.least,), (size.most,)
+
+    @property
+    def tick(self) -> tuple[str, Fraction]:
+        return "integer", Fraction(1)
 
     def _words(self, value: object) -> ValueWords | None:
         number = unscaled(value, 0)

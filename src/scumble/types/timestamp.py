@@ -6,6 +6,7 @@ Everything is UTC and exact to the nanosecond; the bounds of a domain are public
 import re
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -77,6 +78,10 @@ class TimestampType(ColumnType):
     @cached_property
     def _unit_ns(self) -> int:
         return 10**9 // _PER_SECOND[self._unit]
+
+    @property
+    def tick(self) -> tuple[str, Fraction]:
+        return "time", Fraction(self._unit_ns)
 
     def _words(self, value: object) -> ValueWords | None:
         ticks = ticks_of(value) if isinstance(value, date | np.datetime64) else None
