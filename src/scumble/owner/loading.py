@@ -5,6 +5,7 @@ the capacity and on what the ledger has paid for. `load` is the whole of it: ref
 the rows, fix the capacity, have the runs built.
 """
 
+import hashlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -232,14 +233,22 @@ class _Sender:
         self._keys = [(schema.place(order.attribute), order.domain) for order in orders]
         self._batch = np.empty((max(1, SENT_BYTES // (8 * layout.words)), layout.words), np.int64)
         self._filled = 0
+        self._hash = hashlib.sha256()
         self.rows = 0
+
+    @property
+    def digest(self) -> bytes:
+        """SECRET: the SHA-256 of the rows sent so far, which never leaves this machine but under a key."""
+        return self._hash.digest()
 
     def send_all(self, batches: Any, capacity: int | None) -> None:
         """Encode and send every row of a source; BadRows if there are more than the capacity."""
         for batch in batches:
             if capacity is not None and self.rows + len(batch) > capacity:
                 raise BadRows("there are more rows than the capacity", hint="give a larger --capacity")
-            self._send(encode_rows(batch, self._layout, self._keys, first_row=self.rows + 1))
+            rows = encode_rows(batch, self._layout, self._keys, first_row=self.rows + 1)
+            self._hash.update(rows.data)
+            self._send(rows)
 
     def fill(self, capacity: int) -> None:
         """Send dummies until there are as many rows as the capacity."""
