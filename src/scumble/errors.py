@@ -22,6 +22,7 @@
         │   ├── KeyRefused             no key file, a wrong passphrase, or a key of another database
         │   ├── AttestationRefused     evidence that does not prove which code runs in the enclave
         │   └── Unavailable            the service cannot be reached, or has lost the session
+        │       └── Unfinished         a change that was cut off: it has spent, or nobody knows whether it was made
         ├── ProgrammingError           a request that this database cannot serve
         │   ├── NotFound               no such database, table or column
         │   ├── Exists                 there is one already
@@ -83,6 +84,7 @@ __all__ = [
     "Stale",
     "Tampered",
     "Unavailable",
+    "Unfinished",
     "UnsupportedQuery",
 ]
 
@@ -247,6 +249,10 @@ class KeyRefused(OperationalError):
 
 class Unavailable(OperationalError):
     """The service cannot be reached, is overloaded, or has lost the session: what was asked may be asked again."""
+
+
+class Unfinished(Unavailable):
+    """A change that was cut off after something was spent, or of which nobody knows whether it was made."""
 
 
 class AttestationRefused(OperationalError):

@@ -27,7 +27,7 @@ from scumble.wire.catalog import Run, Table
 from scumble.wire.requests import BeginLoad, IndexOrder, RowLayout
 from scumble.wire.storage import Storage
 
-__all__ = ["Load", "Rows", "begin_load", "charged", "commit_load"]
+__all__ = ["Load", "Rows", "batch_name", "begin_load", "charged", "commit_load"]
 
 ANALYST_MEMORY_BYTES = 1 << 30
 _BATCH = re.compile("[0-9a-f]{32}")
@@ -224,8 +224,9 @@ class Load:
 def begin_load(version: OpenVersion, request: BeginLoad) -> Load | None:
     """A load into a table of this version or into a new one, if the signer may load there; None if it was loaded."""
     page_rows, memory_bytes = request.page_rows, request.memory_bytes
-    if not _BATCH.fullmatch(request.batch) or page_rows & (page_rows - 1) or not 16 <= page_rows <= 1 << 20:
-        raise InvalidParameter("a batch has 32 hexadecimal digits, a page a power of two of rows", hint="upgrade")
+    batch_name(request.batch)
+    if page_rows & (page_rows - 1) or not 16 <= page_rows <= 1 << 20:
+        raise InvalidParameter("a page has a power of two of rows, from 16 to 2^20", hint="upgrade")
     if version.has_batch(request.batch):
         return None
     cost = Cost.of(request.orders, request.capacity_cost)
@@ -244,6 +245,13 @@ def begin_load(version: OpenVersion, request: BeginLoad) -> Load | None:
             hint="load into a table of another name",
         )
     return Load(version.storage, table, request.orders, page_rows, memory_bytes, request.batch, cost)
+
+
+def batch_name(batch: str) -> str:
+    """A client's name for a batch, or InvalidParameter."""
+    if not _BATCH.fullmatch(batch):
+        raise InvalidParameter("a batch has 32 hexadecimal digits", hint="upgrade Scumble")
+    return batch
 
 
 def charged(version: OpenVersion, cost: Cost) -> AccessList:

@@ -8,29 +8,32 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from scumble.errors import Busy, InvalidParameter, Stale, Unavailable
+from scumble.errors import Busy, InvalidParameter, ScumbleError, Stale, Tampered, Unavailable, Unfinished
 from scumble.owner import key_file
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.key_file import Passphrase
 from scumble.owner.keys import Key, OwnerKey
 from scumble.owner.ledger import Ledger
+from scumble.owner.reconciling import batches_of
 from scumble.owner.versions import Versions, begin
-from scumble.privacy.budget import Exact, exact
-from scumble.wire.catalog import Table
+from scumble.privacy.budget import Exact, exact, show
+from scumble.wire.catalog import Catalog, Table
 from scumble.wire.channel import succession
+from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant, Right, parse_public_key, public_text
 from scumble.wire.requests import AddGrant, CheckChain, CheckPages, DropTable, ListGrants, Reseal, RevokeGrant
 from scumble.wire.storage import Service
 
 if TYPE_CHECKING:
     from scumble.owner.answers import Result
-    from scumble.owner.loading import LoadOptions, LoadReport, Progress
+    from scumble.owner.loading import Attempt, LoadOptions, LoadReport, Progress
     from scumble.owner.queries import LocalSQL, Parameters, Runner
     from scumble.sql import Statement
     from scumble.sql.explain import Explanation
@@ -40,8 +43,8 @@ __all__ = ["Database", "Prepared"]
 KEPT_STATEMENTS = 256
 CHECKED_PAGES = 256  # at a time
 LOAD_TRIES = 3
-UNFINISHED_SECONDS = 60.0  # to wait for a load that was cut off to come to its end
-PAUSES_SECONDS = (0.2, 1.0, 3.0)  # before an enclave that went away is asked again whether a load was done
+UNFINISHED_SECONDS = 60.0  # to wait for a change that was cut off to come to its end
+PAUSES_SECONDS = (0.2, 1.0, 3.0)  # before an enclave that went away is asked again whether a change was made
 
 
 def _silent(what: str, done: int, total: int | None) -> None:
@@ -127,43 +130,101 @@ class Database:
         The source is a file (CSV, Parquet, Arrow), a data frame or anything else with an Arrow stream, or a DuckDB or
         PostgreSQL database with `query=`. Each index, like "amount decimal:0:100000:0.01 epsilon=0.5", costs epsilon,
         and so does the capacity unless it is given; the ledger is charged before anything is sent. The fields of
-        `LoadOptions` may be given by name. A load that is refused costs nothing, and one whose session is lost is done
-        once or not at all.
+        `LoadOptions` may be given by name. The costs of a table's loads add up, unless `new_rows=True` states that no
+        row is in the table yet; rows that were loaded before are refused without `again=True`.
+
+        A load that is refused costs nothing. One whose session is lost is done once or not at all; if it fails after it
+        has spent, or nobody can tell what became of it, `Unfinished` says so. To load the same again is safe then: it
+        is recognised, and costs nothing more.
         """
-        from scumble.owner.loading import LoadOptions, can_reopen, load
+        from scumble.owner.loading import Attempt, LoadOptions, can_reopen
 
         if options is not None and more:
             raise InvalidParameter("options are given twice", hint="as LoadOptions, or by name")
         specs = [IndexSpec.parse(index) if isinstance(index, str) else index for index in indexes]
-        chosen, batch = options or LoadOptions(**more), secrets.token_hex(16)
-
-        def once() -> "LoadReport":
-            with self._turn, self._versions.writing() as held:
-                report, opened = load(
-                    self._versions.session,
-                    self._versions.catalog,
-                    self.ledger,
-                    table,
-                    source,
-                    specs,
-                    chosen,
-                    progress,
-                    batch,
-                    lambda: self._check_loaded(batch, held),
-                )
-                if opened is not None:
-                    self._versions.take(opened)
-            return report
-
-        for _ in range(LOAD_TRIES - 1 if can_reopen(source) else 0):
+        chosen, attempt = options or LoadOptions(**more), Attempt(secrets.token_hex(16))
+        for left in range(LOAD_TRIES - 1 if can_reopen(source) else 0, -1, -1):
             try:
-                return once()
-            except Unavailable:
-                continue
-        return once()
+                return self._load(table, source, specs, chosen, progress, attempt)
+            except ScumbleError as error:
+                if not left or not isinstance(error, Unavailable):
+                    raise self._with_spent(error, attempt) from error
+        raise AssertionError  # the last try has returned or raised
 
-    def _check_loaded(self, batch: str, held: ExitStack) -> None:
-        """Return if a batch is there although its load was cut off; else raise Unavailable, which says what is known.
+    def _load(
+        self,
+        table: str,
+        source: object,
+        specs: Sequence[IndexSpec],
+        options: "LoadOptions",
+        progress: "Progress",
+        attempt: "Attempt",
+    ) -> "LoadReport":
+        """Try once."""
+        from scumble.owner.loading import load
+
+        with self._changing() as held:
+            self._reconcile(held=True)
+
+            def confirm(batch: str) -> Catalog:
+                self._learn(lambda: self._has(batch), held, "nothing was loaded", "load again")
+                return self._versions.catalog
+
+            report, opened = load(
+                self._versions.session,
+                self._versions.catalog,
+                self.ledger,
+                self._versions.key.content_key(),
+                table,
+                source,
+                specs,
+                options,
+                progress,
+                attempt,
+                confirm,
+            )
+            if opened is not None:
+                self._versions.take(opened)
+        return report
+
+    def _with_spent(self, error: ScumbleError, attempt: "Attempt") -> ScumbleError:
+        """The error that a load ends with: if anything was spent on its rows, it says how much."""
+        loads = self.ledger.loads() if attempt.batches else ()
+        drawn = [each for each in loads if each.batch in attempt.batches and each.state == "drawn"]
+        if not drawn and not attempt.pending:
+            return error
+        where = "nobody can tell whether the rows are" if attempt.pending else "the rows are not"
+        epsilon = sum((each.epsilon for each in drawn), Fraction(0))
+        delta = sum((each.delta for each in drawn), Fraction(0))
+        paid = f"; epsilon {show(epsilon)}" + (f" and delta {show(delta)}" if delta else "") + " stays spent on them"
+        return Unfinished(
+            f"{error.message}; {where} in the table{paid if drawn else ''}",
+            hint="load the same rows on the same terms again: that is recognised, and costs nothing more",
+        )
+
+    # --- changes: what became of one that was cut off ------------------------------------------------
+
+    @contextmanager
+    def _changing(self) -> Iterator[ExitStack]:
+        """Hold it for writing. What was done stays done if the service is lost before the hold is given up."""
+        done = False
+        try:
+            with self._turn, self._versions.writing() as held:
+                yield held
+                done = True
+        except Unavailable:
+            if not done:
+                raise
+
+    def _change(self, change: Callable[[], None], held: ExitStack, made: Callable[[], bool], not_made: str) -> None:
+        """Make a change; if its answer is lost, or altered on its way, find out whether it was made."""
+        try:
+            change()
+        except (Unavailable, Tampered):
+            self._learn(made, held, not_made, "try again")
+
+    def _learn(self, made: Callable[[], bool], held: ExitStack, not_made: str, hint: str) -> None:
+        """Return if a change was made although it was cut off; else raise Unavailable, or Unfinished if nobody knows.
 
         The enclave may still be working on it: only once the database can be held for writing again is that ruled out.
         """
@@ -171,19 +232,19 @@ class Database:
         for pause in PAUSES_SECONDS:
             try:
                 self._versions.open_session()
-                if self._has(batch):
+                if made():
                     return
                 with self._versions.service.writer(UNFINISHED_SECONDS):
                     self._versions.open_newest()
             except (Unavailable, Busy):
                 time.sleep(pause)
                 continue
-            if self._has(batch):
+            if made():
                 return
-            raise Unavailable("the session was lost, and nothing was loaded", hint="load again")
-        raise Unavailable(
-            "the service was lost while the rows were loaded, and does not say whether they are there",
-            hint="look at the table's capacity before you load them again",
+            raise Unavailable(f"the session was lost, and {not_made}", hint=hint)
+        raise Unfinished(
+            "the service was lost on the way, and does not say whether the change was made",
+            hint="look at the database when the service is back",
         )
 
     def _has(self, batch: str) -> bool:
@@ -192,9 +253,16 @@ class Database:
     def drop(self, table: str) -> None:
         """Drop a table and delete its pages. What its indexes have cost stays spent. Only the owner can."""
         self._versions.key.as_owner()
-        with self._turn, self._versions.writing():
-            self._versions.take(self._versions.session.ask(DropTable(table)))
-            self._versions.service.drop_unreferenced()
+        with self._changing() as held:
+            gone = self._versions.catalog.table(table).id
+            self._change(
+                lambda: self._versions.take(self._versions.session.ask(DropTable(table))),
+                held,
+                lambda: gone not in self._versions.catalog.by_id,
+                "the table is still there",
+            )
+            with suppress(Unavailable, Busy):  # then the next writer does it
+                self._versions.service.drop_unreferenced()
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -218,7 +286,17 @@ class Database:
     def ledger(self) -> Ledger:
         """The privacy budget: what was spent on what, and what remains. For an analyst, of the grant's allotment."""
         self._paid_from = self._versions.grant_id
-        return self._versions.key.ledger(self._versions.key_path, self._versions.grant)
+        ledger = self._versions.key.ledger(self._versions.key_path, self._versions.grant)
+        ledger.reconcile(self._charges(), batches_of(self._versions.catalog))
+        return ledger
+
+    def _reconcile(self, *, held: bool) -> None:
+        """Bring the ledger up to the newest version, before anything is spent."""
+        self.ledger.reconcile(self._charges(), batches_of(self._versions.catalog), held=held)
+
+    def _charges(self) -> Sequence[Charge]:
+        """What the newest version says was paid by this key's holder."""
+        return ()
 
     @property
     def service(self) -> Service:
@@ -257,27 +335,42 @@ class Database:
             raise InvalidParameter(
                 "a right to load needs an allotment of epsilon, and nothing else does", hint="--load --epsilon 0.5"
             )
-        with self._turn, self._versions.writing():
+        with self._changing() as held:
             self._versions.session.ask(AddGrant(wanted, rehearsed=True))
+            not_made = "nothing was granted"
             if wanted.epsilon:
+                self._reconcile(held=True)
                 self.ledger.spend(wanted.epsilon, f"granted to {name}", delta=wanted.delta).draw()
-            opened = self._versions.session.ask(AddGrant(wanted, rehearsed=False))
-            assert opened is not None  # noqa: S101  only a rehearsal answers nothing
-            self._versions.take(opened)
+                not_made += "; the allotment stays spent"
+
+            def add() -> None:
+                opened = self._versions.session.ask(AddGrant(wanted, rehearsed=False))
+                assert opened is not None  # noqa: S101  only a rehearsal answers nothing
+                self._versions.take(opened)
+
+            self._change(add, held, lambda: any(each.id == wanted.id for each in self._listed()), not_made)
         return wanted
 
     def revoke(self, name: str) -> None:
         """Revoke an analyst's grant: at once in this enclave, in others when the database is next opened there."""
         self._versions.key.as_owner()
-        with self._turn, self._versions.writing():
-            self._versions.take(self._versions.session.ask(RevokeGrant(name)))
+        with self._changing() as held:
+            self._change(
+                lambda: self._versions.take(self._versions.session.ask(RevokeGrant(name))),
+                held,
+                lambda: all(each.name != name for each in self._listed()),
+                "nothing was revoked",
+            )
 
     def grants(self) -> tuple[Grant, ...]:
         """Every grant, and how much of its allotment is used. Only the owner can see them."""
         self._versions.key.as_owner()
         with self._turn:
             self._versions.refresh()
-            return self._versions.session.ask(ListGrants()).grants
+            return self._listed()
+
+    def _listed(self) -> tuple[Grant, ...]:
+        return self._versions.session.ask(ListGrants()).grants
 
     @property
     def granted(self) -> Grant | None:

@@ -57,6 +57,10 @@ class Key(ABC):
     def anchor_path(self, key_path: Path) -> Path:
         """Where the anchor lies beside the key file."""
 
+    def content_key(self) -> bytes:
+        """The key of the digests by which loaded rows are known again, which never leaves this machine."""
+        return self._derived(self.database, b"scumble content v1")
+
     def as_owner(self) -> "OwnerKey":
         """This key, if it is the owner's; else Refused."""
         raise Refused

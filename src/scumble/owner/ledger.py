@@ -30,7 +30,7 @@ from scumble.wire.charges import Charge
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["Content", "Entry", "Ledger", "RecordedBudget", "Spend", "State"]
+__all__ = ["Content", "Entry", "Ledger", "RecordedBudget", "RetriedBudget", "Spend", "State"]
 
 _KINDS = {None: "spend", False: "load", True: "load of new rows"}
 _NEW_ROWS = {kind: new_rows for new_rows, kind in _KINDS.items()}
@@ -69,6 +69,15 @@ class RecordedBudget(Budget):
     def __repr__(self) -> str:
         self._state = self._ledger._entries[self._id].state  # as last read: a repr neither waits nor fails
         return super().__repr__()
+
+
+class RetriedBudget(RecordedBudget):
+    """A budget whose release is made again, from the same rows under the same batch: it is the same, so it is free."""
+
+    def draw(self) -> None:
+        """Mark this budget used, unless the release that is repeated has done so."""
+        if self.state == "open":
+            super().draw()
 
 
 class Ledger:
@@ -176,11 +185,7 @@ class Ledger:
                     _check_room(name, amount, before, limit, spend)
                     before.charge(amount, spend.partition, transaction.head[0] + 1, spend.new_rows)
                 records.append(_append(transaction, spend))
-        return tuple(self.budget(record.id) for record in records)
-
-    def budget(self, spend: int) -> RecordedBudget:
-        """The budget of a spend, by its id: for a retry of the work that it paid for."""
-        return RecordedBudget(self, self._entries[spend])
+        return tuple(RecordedBudget(self, self._entries[record.id]) for record in records)
 
     def reconcile(self, charges: Sequence[Charge], tables: Mapping[str, TableBatches], *, held: bool = False) -> None:
         """Bring the ledger up to the newest version: the charges it carries, and the batches that its tables show.

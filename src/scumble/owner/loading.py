@@ -2,14 +2,14 @@
 
 The rows, and how many there are, are SECRET. What the provider sees of a load (batches, pages, the indexes) depends on
 the capacity and on what the ledger has paid for. `load` is the whole of it: refuse what can be refused and pay, send
-the rows, fix the capacity, have the runs built.
+the rows, recognise those that were loaded or paid for before, fix the capacity, have the runs built.
 """
 
 import hashlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from os import PathLike
 from typing import Any
@@ -17,19 +17,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.errors import BadRows, Exists, InvalidParameter, ScumbleError, Tampered, Unavailable
+from scumble.errors import BadRows, Exists, InvalidParameter, ScumbleError, Tampered, Unavailable, Unfinished
 from scumble.index.slack import release_bound
 from scumble.owner.encoding import dummy_rows, encode_rows
 from scumble.owner.indexes import IndexSpec, index_cost
-from scumble.owner.ledger import Ledger, RecordedBudget, Spend
+from scumble.owner.ledger import Ledger, Spend
+from scumble.owner.payments import Payment
+from scumble.owner.repeats import content_digest, lost_table, terms_of
 from scumble.owner.sources import open_source
+from scumble.owner.spends import load_partition
 from scumble.owner.versions import Session
 from scumble.privacy.budget import Budget, Exact, exact
 from scumble.types import Schema, schema_of
-from scumble.wire.catalog import Catalog, Table
+from scumble.wire.catalog import Catalog, Run, Table
+from scumble.wire.charges import CAPACITY
 from scumble.wire.requests import Abandon, BeginLoad, Build, IndexOrder, Opened, Reserve, RowLayout
 
-__all__ = ["LoadOptions", "LoadReport", "Progress", "can_reopen", "load"]
+__all__ = ["Attempt", "LoadOptions", "LoadReport", "Progress", "can_reopen", "load"]
 
 
 PAGE_ROWS = 1024
@@ -42,8 +46,8 @@ CAPACITY_BETA = Fraction(1, 10**12)
 Words = NDArray[np.int64]
 Progress = Callable[[str, int, int | None], None]
 """Called now and then with what is being done, for how many rows it is done, and of how many if that is known."""
-Confirm = Callable[[], None]
-"""Returns if the newest version has the batch; else raises Unavailable."""
+Confirm = Callable[[str], Catalog]
+"""The newest version's catalog, if it has the batch; else raises Unavailable."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,10 @@ class LoadOptions:
     `capacity` is how many rows the batch has room for; without it one is drawn, a little above the number of rows, at a
     cost of `capacity_epsilon`. `types` declares columns, as in {"name": "text(20)"}, and `query` says what to read from
     a source that is a database. `page_rows` is how many rows a page has, and `memory_bytes` what the enclave sorts in.
+
+    The costs of a table's batches add up. `new_rows` states that no row of this one is in the table yet, in whatever
+    form: then only the dearest counts, and the ledger keeps the statement. Rows that were loaded before are refused,
+    unless they shall be loaded `again`.
     """
 
     capacity: int | None = None
@@ -61,8 +69,12 @@ class LoadOptions:
     memory_bytes: int = MEMORY_BYTES
     types: Mapping[str, str] | None = None
     query: str | None = None
+    new_rows: bool = False
+    again: bool = False
 
     def __post_init__(self) -> None:
+        if self.new_rows and self.again:
+            raise InvalidParameter("rows that are loaded again are not new", hint="leave one of the two out")
         if self.capacity is not None and not 1 <= self.capacity < 1 << 36:
             raise InvalidParameter("the capacity must be at least 1 and less than 2^36", hint="--capacity 1000000")
         if self.capacity is not None and self.capacity_epsilon is not None:
@@ -75,7 +87,11 @@ class LoadOptions:
 
 @dataclass(frozen=True)
 class LoadReport:
-    """SECRET: what a load has done. It has the true number of rows, so it is for the key's holder alone."""
+    """SECRET: what a load has done. It has the true number of rows, so it is for the key's holder alone.
+
+    `epsilon` and `delta` are what its releases cost. If `retried`, it has finished a load that had drawn them and was
+    lost: they were paid for then, and not once more. `runs` is what the table has of it, under the name `batch`.
+    """
 
     table: str
     rows: int
@@ -83,71 +99,138 @@ class LoadReport:
     epsilon: Fraction
     delta: Fraction
     indexes: tuple[str, ...]
+    batch: str = ""
+    runs: tuple[Run, ...] = ()
+    retried: bool = False
+
+
+@dataclass
+class Attempt:
+    """What the tries of one load have in common: how its batch is called, and its table if that is new.
+
+    `batches` has every name that a try has used: the one that it was begun with, or that of a load it takes up again.
+    While one is `pending`, its build was asked for, and nobody knows whether it is in the table.
+    """
+
+    batch: str
+    batches: list[str] = field(default_factory=list)
+    table_id: str | None = None
+    pending: bool = False
 
 
 def load(
     session: Session,
     catalog: Catalog,
     ledger: Ledger,
+    content_key: bytes,
     name: str,
     source: object,
     indexes: Sequence[IndexSpec],
     options: LoadOptions,
     progress: Progress,
-    batch: str,
+    attempt: Attempt,
     confirm: Confirm,
 ) -> tuple[LoadReport, Opened | None]:
     """Load a source into a table of the current version, held for writing; what was done, and the new version.
 
-    `batch` names the rows: if the table has them already, nothing is sent or paid, and there is no new version. If the
-    session is lost while the enclave builds, `confirm` finds out whether they are there.
+    If an earlier try's batch is in the table, nothing is sent or paid, and there is no new version. If the session is
+    lost while the enclave builds, `confirm` finds out whether the batch is there.
     """
     rows, table = _open_rows(catalog, name, source, indexes, options)
     orders = [spec.order() for spec in _indexes_of(table, indexes)]
-    spends = _spends(table, orders, options)
-    there = next((run for run in table.runs if run.batch == batch), None)
+    table = _named(table, orders, catalog, ledger, attempt)
+    spends = _spends(table, orders, options, attempt.batch)
+    there = next((batch for batch in attempt.batches if _runs_of(table, batch)), None)
     if there is not None:
-        return _report(table, sum(map(len, rows)), there.capacity, orders, spends), None
-    sender = _Sender(session, table.schema, orders, progress, rows.rows)
-    with _paid(ledger, spends) as budgets:
-        capacity_budget = budgets[-1] if options.capacity is None else None
-        session.ask(
-            BeginLoad(
-                batch=batch,
-                capacity_cost=(Fraction(0), Fraction(0))
-                if capacity_budget is None
-                else (capacity_budget.epsilon, capacity_budget.delta),
-                table=table.name,
-                table_id=table.id,
-                schema=table.schema,
-                orders=tuple(orders),
-                page_rows=options.page_rows,
-                memory_bytes=options.memory_bytes,
-            )
-        )
-        sent, capacity = _send(sender, rows, capacity_budget, options)
-        for budget in budgets[: len(orders)]:
+        return _report(table, sum(map(len, rows)), orders, spends, there, retried=False), None
+    attempt.pending = False  # in the newest version, held for writing, it is not
+    shown = {run.batch for run in table.runs}
+    terms = terms_of(orders, spends, options.capacity, options.page_rows)
+    with Payment(ledger, table.id, attempt.batch, shown, spends, terms) as payment:
+        with _abandoned(session):
+            session.ask(_begin(table, orders, spends, options, attempt.batch))
+            sender = _Sender(session, table.schema, orders, progress, rows.rows)
+            sender.send_all(rows, options.capacity)
+            payment.identify(content_digest(content_key, table.schema, sender.digest), again=options.again)
+            attempt.batches.append(payment.batch)
+            capacity_budget = payment.budgets[-1] if options.capacity is None else None
+            sent, capacity = sender.rows, _fix_capacity(sender.rows, capacity_budget, options)
+            sender.fill(capacity)
+            session.ask(Reserve(capacity))
+        for budget in payment.budgets[: len(orders)]:
             budget.draw()
         progress("building", sent, sent)
-        opened = _build(session, sent, batch, confirm)
-    return _report(table, sent, capacity, orders, spends), opened
+        opened, loaded = _build(session, sent, payment.batch, confirm, attempt)
+    made = loaded.table(table.name)
+    return _report(made, sent, orders, spends, payment.batch, retried=payment.retries), opened
 
 
-def _build(session: Session, sent: int, batch: str, confirm: Confirm) -> Opened | None:
+def _named(table: Table, orders: Sequence[IndexOrder], catalog: Catalog, ledger: Ledger, attempt: Attempt) -> Table:
+    """The table; a new one under the same id in every try, also in one after a load that was lost."""
+    if table.id in catalog.by_id:
+        return table
+    if attempt.table_id is None:
+        rows_per_user = {order.rows_per_user for order in orders} or {1}
+        attempt.table_id = lost_table(ledger, table.name, catalog.by_id, rows_per_user) or table.id
+    return replace(table, id=attempt.table_id)
+
+
+def _begin(
+    table: Table, orders: Sequence[IndexOrder], spends: Sequence[Spend], options: LoadOptions, batch: str
+) -> BeginLoad:
+    drawn = spends[-1] if options.capacity is None else None
+    return BeginLoad(
+        batch=batch,
+        capacity_cost=(Fraction(0), Fraction(0))
+        if drawn is None
+        else (exact(drawn.epsilon, "epsilon"), exact(drawn.delta, "delta")),
+        table=table.name,
+        table_id=table.id,
+        schema=table.schema,
+        orders=tuple(orders),
+        page_rows=options.page_rows,
+        memory_bytes=options.memory_bytes,
+    )
+
+
+@contextmanager
+def _abandoned(session: Session) -> Iterator[None]:
+    """Have the enclave forget the rows that were sent if anything fails."""
+    try:
+        yield
+    except BaseException:
+        with suppress(ScumbleError):
+            session.ask(Abandon())
+        raise
+
+
+def _build(
+    session: Session, sent: int, batch: str, confirm: Confirm, attempt: Attempt
+) -> tuple[Opened | None, Catalog]:
     """Have the runs and indexes built; the new version, or None if they are there although the answer was lost."""
     try:
-        return session.ask(Build(sent, batch))
+        opened = session.ask(Build(sent, batch))
     except (Unavailable, Tampered):  # the answer was lost, or altered on its way
-        confirm()
-        return None
+        try:
+            return None, confirm(batch)
+        except Unfinished:
+            attempt.pending = True
+            raise
+    return opened, opened.catalog
+
+
+def _runs_of(table: Table, batch: str) -> tuple[Run, ...]:
+    return tuple(run for run in table.runs if run.batch == batch)
 
 
 def _report(
-    table: Table, rows: int, capacity: int, orders: Sequence[IndexOrder], spends: Sequence[Spend]
+    table: Table, rows: int, orders: Sequence[IndexOrder], spends: Sequence[Spend], batch: str, *, retried: bool
 ) -> LoadReport:
+    runs = _runs_of(table, batch)
     epsilon = sum((exact(spend.epsilon, "epsilon") for spend in spends), Fraction(0))
     delta = sum((exact(spend.delta, "delta") for spend in spends), Fraction(0))
-    return LoadReport(table.name, rows, capacity, epsilon, delta, tuple(order.attribute for order in orders))
+    indexed = tuple(order.attribute for order in orders)
+    return LoadReport(table.name, rows, runs[0].capacity, epsilon, delta, indexed, batch, runs, retried)
 
 
 def can_reopen(source: object) -> bool:
@@ -208,20 +291,6 @@ def _indexes_of(table: Table, indexes: Sequence[IndexSpec]) -> list[IndexSpec]:
 # --- rows ------------------------------------------------------------------------------------------
 
 
-def _send(sender: "_Sender", rows: Any, capacity_budget: Budget | None, options: LoadOptions) -> tuple[int, int]:
-    """Send the rows, then dummies up to the public capacity; how many rows there were, and the capacity."""
-    try:
-        sender.send_all(rows, options.capacity)
-        sent, capacity = sender.rows, _fix_capacity(sender.rows, capacity_budget, options)
-        sender.fill(capacity)
-        sender.session.ask(Reserve(capacity))
-    except BaseException:
-        with suppress(ScumbleError):
-            sender.session.ask(Abandon())
-        raise
-    return sent, capacity
-
-
 class _Sender:
     """Sends rows in batches whose sizes depend only on how many rows there are in the end, dummies included."""
 
@@ -247,7 +316,7 @@ class _Sender:
             if capacity is not None and self.rows + len(batch) > capacity:
                 raise BadRows("there are more rows than the capacity", hint="give a larger --capacity")
             rows = encode_rows(batch, self._layout, self._keys, first_row=self.rows + 1)
-            self._hash.update(rows.data)
+            self._hash.update(np.ascontiguousarray(rows[:, : self._layout.key_offset]).data)  # without the ranks
             self._send(rows)
 
     def fill(self, capacity: int) -> None:
@@ -290,38 +359,22 @@ def _fix_capacity(rows: int, budget: Budget | None, options: LoadOptions) -> int
 # --- costs -----------------------------------------------------------------------------------------
 
 
-def _spends(table: Table, orders: Sequence[IndexOrder], options: LoadOptions) -> list[Spend]:
+def _spends(table: Table, orders: Sequence[IndexOrder], options: LoadOptions, batch: str) -> list[Spend]:
     """What the load costs: one spend for each index and, if the capacity is drawn, a last one for that."""
-    part = uuid.uuid4().hex[:8]
 
     def spend(what: str, epsilon: Fraction, delta: Fraction, rows_per_user: int) -> Spend:
-        group = f"{table.name} ({table.id[:8]}) {what}"
-        return Spend(epsilon, f"{table.name} {what}", delta, rows_per_user, (group, part))
+        partition = load_partition(table.id, what, batch)
+        return Spend(epsilon, f"{table.name} {what}", delta, rows_per_user, partition, options.new_rows)
 
-    spends = [spend(order.attribute, order.epsilon, order.delta, order.rows_per_user) for order in orders]
+    spends = [spend(_what(order), order.epsilon, order.delta, order.rows_per_user) for order in orders]
     if options.capacity is None:
         cheapest = min((order.epsilon * CAPACITY_SHARE for order in orders), default=CAPACITY_EPSILON)
         rows_per_user = max((order.rows_per_user for order in orders), default=1)
         epsilon = cheapest if options.capacity_epsilon is None else options.capacity_epsilon
-        spends.append(spend("capacity", *index_cost(epsilon, CAPACITY_BETA, rows_per_user, "lossless"), rows_per_user))
+        spends.append(spend(CAPACITY, *index_cost(epsilon, CAPACITY_BETA, rows_per_user, "lossless"), rows_per_user))
     return spends
 
 
-@contextmanager
-def _paid(ledger: Ledger, spends: Sequence[Spend]) -> Iterator[tuple[RecordedBudget, ...]]:
-    """Spend on everything before any work is done, and settle it when all is done.
-
-    If the work fails, what nothing was drawn from is given back, and the rest stays unsettled: the same rows will come
-    again. A ledger that cannot be written at the end leaves it unsettled too, since the rows are loaded by then.
-    """
-    budgets = ledger.spend_all(spends)
-    try:
-        yield budgets
-    except BaseException:
-        for budget in budgets:
-            with suppress(ScumbleError):
-                budget.cancel()
-        raise
-    for budget in budgets:
-        with suppress(ScumbleError):
-            budget.settle()
+def _what(order: IndexOrder) -> str:
+    """What the ledger calls an index: its column, and never the capacity."""
+    return f'"{CAPACITY}"' if order.attribute == CAPACITY else order.attribute

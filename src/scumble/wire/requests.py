@@ -203,7 +203,11 @@ class Reserve(Request[None], task="reserve", by_analyst=True):
 
 
 class Build(Request[Opened], task="build", by_analyst=True):
-    """Make the runs, and a version that has them; if the one that is open has the batch already, that is it."""
+    """Make the runs, and a version that has them; if the one that is open has the batch already, that is it.
+
+    `batch` is what the rows are called from now on: another name than they were begun with if the client has found
+    that they are those of a load that was lost.
+    """
 
     real_rows: int
     batch: str
