@@ -62,14 +62,14 @@ def noise_reused() -> Iterator[None]:
     spent: list[Words] = []
     calls = 0
 
-    def stream() -> Callable[[int], Words]:
+    def stream(key: bytes) -> Callable[[int], Words]:
         nonlocal calls
         calls += 1
         if calls % 2 == 0:
             again = iter(list(spent))
             return lambda count: next(again).copy()
         spent.clear()
-        words = fresh()
+        words = fresh(key)
 
         def first(count: int) -> Words:
             spent.append(words(count).copy())
@@ -84,7 +84,7 @@ def noise_reused() -> Iterator[None]:
 @contextmanager
 def exact_bounds() -> Iterator[None]:
     """The largest error, and the number of rows, are released with their shift but without their noise."""
-    with replaced(coverage, "discrete_laplace", lambda scale, count: np.zeros(count, np.int64)):
+    with replaced(coverage, "discrete_laplace", lambda scale, count, words: np.zeros(count, np.int64)):
         yield
 
 

@@ -120,10 +120,10 @@ class Receipts:
         self.budget = spend()
         original = noise.add_discrete_laplace
 
-        def listen(values: NDArray[np.int64], scale: Fraction) -> None:
+        def listen(values: NDArray[np.int64], scale: Fraction, words: noise.Words | None = None) -> None:
             self.costs.append(1 / scale)
             self.states.append(self.budget.state)
-            original(values, scale)
+            original(values, scale, words)
 
         for module in (noise, paper, wide):
             monkeypatch.setattr(module, "add_discrete_laplace", listen)
@@ -170,7 +170,7 @@ def test_builds_never_share_noise(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert len({tuple(build()) for _ in range(5)}) == 5
     # Planted defect: a key stream that starts over.
-    monkeypatch.setattr(noise, "_key_stream", lambda: lambda n: np.arange(n, dtype=np.uint64) * np.uint64(2**53))
+    monkeypatch.setattr(noise, "_key_stream", lambda key: lambda n: np.arange(n, dtype=np.uint64) * np.uint64(2**53))
     assert len({tuple(build()) for _ in range(5)}) == 1
 
 

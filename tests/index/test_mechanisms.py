@@ -236,7 +236,7 @@ def test_a_mechanism_needs_nothing_but_its_registration(
         return WideTree(size, (4, 1), (epsilon / 2, epsilon / 2))
 
     third = Mechanism(
-        "halves", 7, halves, lambda histogram, epsilon: halves(histogram.size, epsilon).release(histogram)
+        "halves", 7, halves, lambda histogram, epsilon, noise: halves(histogram.size, epsilon).release(histogram, noise)
     )
     with pytest.raises(InvalidParameter):
         DPPLRIndex(mechanism="halves")

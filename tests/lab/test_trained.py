@@ -271,10 +271,10 @@ class Receipts:
             self.multipliers.append(float(variance / self.squared) ** 0.5)
             return gaussian(variance, count)
 
-        def listen_laplace(scale: Fraction, count: int) -> IntArray:
+        def listen_laplace(scale: Fraction, count: int, words: noise.Words | None = None) -> IntArray:
             self.states.append(budget.state)
             self.laplace.append(count / scale)
-            return laplace(scale, count)
+            return laplace(scale, count, words)
 
         monkeypatch.setattr(training, "discrete_gaussian", listen_gaussian)
         monkeypatch.setattr(trained, "discrete_laplace", listen_laplace)

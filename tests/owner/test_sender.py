@@ -27,7 +27,7 @@ class Sink:
 
 def _sent(table: Any, batch_rows: int, capacity: int = 8) -> tuple[bytes, bytes]:
     """The digest before the dummies, and after them."""
-    sender = _Sender(cast(Session, Sink()), SCHEMA, [], lambda *_: None, None)
+    sender = _Sender(cast(Session, Sink()), SCHEMA, [], lambda *_: None, None, bytes(32), "ba" * 16)
     sender.send_all(table.to_batches(batch_rows), None)
     before = sender.digest
     sender.fill(capacity)

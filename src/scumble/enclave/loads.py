@@ -5,6 +5,7 @@ their indexes. `Load.build` is the whole of it: for each indexed attribute, sort
 obliviously, learn the index, seal the columns page by page. The owner has spent and drawn each index's budget before.
 """
 
+import hashlib
 import os
 import re
 from collections import Counter
@@ -23,6 +24,7 @@ from scumble.errors import Exists, InvalidParameter, Refused
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.file import IndexModel, encode
 from scumble.privacy.budget import unsafe_budget
+from scumble.privacy.noise import Fact, Noise
 from scumble.wire.catalog import Run, Table
 from scumble.wire.requests import BeginLoad, IndexOrder, RowLayout
 from scumble.wire.storage import Storage
@@ -148,6 +150,8 @@ class Load:
         # Two chunks are merged at a time, and a third is being read or written.
         chunk_rows = memory_bytes // (24 * self._layout.words) // page_rows * page_rows
         self._rows = Rows(storage, self._layout.words, max(chunk_rows, page_rows))
+        self._hash = hashlib.sha256()  # of the rows as they come, however they are cut
+        self._noise_key = b""
         self._capacity = 0
         self._writers: list[RunWriter] = []
 
@@ -155,6 +159,7 @@ class Load:
         """Take some rows, laid out as wire/requests.py says."""
         if len(rows) % (8 * self._layout.words):
             raise InvalidParameter("a row is cut short", hint="send whole rows")
+        self._hash.update(rows)
         self._rows.append(np.frombuffer(rows, np.int64).reshape(-1, self._layout.words))
 
     def reserve(self, keys: DataKeys, capacity: int) -> None:
@@ -164,7 +169,7 @@ class Load:
         """
         if len(self._rows) != capacity or capacity % self._page_rows:
             raise InvalidParameter("the rows do not fill the capacity", hint="send dummy rows to the end of a page")
-        self._capacity = capacity
+        self._capacity, self._noise_key = capacity, keys.noise()
         pages = capacity // self._page_rows
         self._writers = [
             RunWriter(self._storage, keys, self.table, os.urandom(16).hex(), pages, self._page_rows)
@@ -192,8 +197,19 @@ class Load:
             order.epsilon, delta=order.delta, label=order.attribute, rows_per_user=order.rows_per_user
         )
         index = DPPLRIndex(max_bytes=order.max_bytes, slack=order.slack)
-        index.fit_counts(counts, domain=order.domain, budget=paid, beta=order.beta, capacity=self._capacity)
+        index.unsafe_fit_counts(
+            counts, self._noise(order), domain=order.domain, budget=paid, beta=order.beta, capacity=self._capacity
+        )
         return index.model
+
+    def _noise(self, order: IndexOrder) -> Noise:
+        """The noise of an index: the same if the same rows come again under the same batch and terms, or else fresh.
+
+        Neither the table's id nor how many rows a page has is among the terms: a new table has another id each time it
+        is tried, and the index depends on neither.
+        """
+        terms = index_terms(order), self._capacity, self._layout.words, self._layout.key_offset
+        return Noise.derived(self._noise_key, "index", batch=self.batch, terms=terms, digest=self._hash.digest())
 
     def _seal(self, writer: RunWriter, attribute: str | None, index: IndexModel | None) -> Run:
         for first_page, rows in self._pieces():
@@ -216,6 +232,20 @@ class Load:
     def _validity(self, rows: Words, column: int) -> NDArray[np.uint8]:
         bits = rows[:, self._layout.validity_offset + column // 64]
         return ((bits >> (column % 64)) & 1).astype(np.uint8)
+
+
+def index_terms(order: IndexOrder) -> tuple[Fact, ...]:
+    """All that an order says, to name the release of its index."""
+    return (
+        order.attribute,
+        order.domain.text,
+        order.epsilon,
+        order.delta,
+        order.beta,
+        order.rows_per_user,
+        order.max_bytes,
+        order.slack,
+    )
 
 
 # --- from a request to a version ---------------------------------------------------------------------

@@ -44,6 +44,10 @@ class DataKeys:
     def run(self, run: str) -> AESGCM:
         return AESGCM(self._derive(b"scumble run v1", bytes.fromhex(run)))
 
+    def noise(self) -> bytes:
+        """The secret from which the noise of indexes is derived, and nothing else."""
+        return self._derive(b"scumble index noise v1", b"")
+
     def _derive(self, purpose: bytes, salt: bytes) -> bytes:
         return HKDF(SHA256(), KEY_BYTES, salt or None, purpose + b"|" + self._database).derive(self.data_key)
 

@@ -10,13 +10,17 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from numpy.typing import ArrayLike
+
 from scumble.errors import FileError, InvalidParameter, NotFitted
 from scumble.index.contract import Index, Terms, check_count
 from scumble.index.curve import MAX_ROWS, Histogram, MonotoneCurve, NoisyCurve, make_monotone
 from scumble.index.file import MECHANISMS, IndexModel, decode, encode, fixed_bytes, most_segments
 from scumble.index.segments import Segments, fit_segments, fit_within
 from scumble.index.slack import SLACKS, PaperSlack, SlackName
-from scumble.privacy.budget import Exact, exact, show
+from scumble.privacy.budget import Budget, Exact, exact, show
+from scumble.privacy.noise import Noise
+from scumble.types import Domain
 
 if TYPE_CHECKING:
     from scumble.index.summary import IndexSummary
@@ -66,8 +70,16 @@ class DPPLRIndex(Index):
         self._slack = SLACKS[slack] if alpha_s is None else PaperSlack(self.alpha_s)
         super().__init__()
         self._curve: NoisyCurve | None = None
+        self._noise: Noise | None = None
 
     # --- fit ---------------------------------------------------------------------------------------
+
+    def unsafe_fit_counts(
+        self, counts: ArrayLike, noise: Noise, *, domain: Domain, budget: Budget, beta: Exact, capacity: int
+    ) -> Self:
+        """Do as `fit_counts`, with noise that was derived: from these rows, or the release would not be private."""
+        self._noise = noise
+        return self.fit_counts(counts, domain=domain, budget=budget, beta=beta, capacity=capacity)
 
     def _check(self, terms: Terms) -> None:
         needed = self._slack.delta(terms.epsilon, terms.beta)
@@ -85,10 +97,11 @@ class DPPLRIndex(Index):
         Sensitivity and cost are those of the parts: docs/privacy.md section 6. Neighbours: one row added or removed.
         """
         mechanism, lossless = MECHANISMS[self.mechanism], self._slack.lossless
-        curve = self._slack.release_curve(mechanism, histogram, terms)
+        noise, self._noise = self._noise or Noise.fresh(), None
+        curve = self._slack.release_curve(mechanism, histogram, terms, noise)
         monotone = make_monotone(curve, terms.capacity)
         segments = self._fit_segments(monotone, curve.noise_rms, self._room(terms))
-        slack = self._slack.release_rows(mechanism, histogram, terms, monotone, segments)
+        slack = self._slack.release_rows(mechanism, histogram, terms, monotone, segments, noise)
         self._curve = curve
         return IndexModel(
             domain=terms.domain,

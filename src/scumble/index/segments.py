@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from scumble._native import ffi, lib
 from scumble.index.curve import Histogram, MonotoneCurve
+from scumble.privacy.noise import Fact
 
 __all__ = ["Segments", "fit_segments", "fit_within"]
 
@@ -37,6 +38,10 @@ class Segments:
 
     def __len__(self) -> int:
         return len(self.starts)
+
+    def facts(self) -> tuple[Fact, ...]:
+        """All of it, to name a question about these segments and no others."""
+        return self.size, self.max_error, self.starts, self.first, self.last
 
     @cached_property
     def _bounds(self) -> IntArray:

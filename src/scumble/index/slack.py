@@ -19,7 +19,7 @@ from scumble.index.contract import Terms
 from scumble.index.curve import Histogram, MonotoneCurve, NoisyCurve
 from scumble.index.mechanisms import Mechanism
 from scumble.index.segments import Segments
-from scumble.privacy.noise import discrete_laplace
+from scumble.privacy.noise import Noise, Words, discrete_laplace
 
 __all__ = ["SLACKS", "SLACK_SHARE", "PaperSlack", "Slack", "SlackName", "lossless_delta", "release_bound", "shift"]
 
@@ -43,12 +43,18 @@ class Slack(ABC):
         return Fraction(0)
 
     @abstractmethod
-    def release_curve(self, mechanism: Mechanism, histogram: Histogram, terms: Terms) -> NoisyCurve:
+    def release_curve(self, mechanism: Mechanism, histogram: Histogram, terms: Terms, noise: Noise) -> NoisyCurve:
         """Release a curve that this slack can bound the error of, for the curve's part of epsilon."""
 
     @abstractmethod
     def release_rows(
-        self, mechanism: Mechanism, histogram: Histogram, terms: Terms, curve: MonotoneCurve, segments: Segments
+        self,
+        mechanism: Mechanism,
+        histogram: Histogram,
+        terms: Terms,
+        curve: MonotoneCurve,
+        segments: Segments,
+        noise: Noise,
     ) -> int:
         """Release the rows by which each end of a lookup is widened, for what is left of epsilon."""
 
@@ -63,16 +69,23 @@ class MeasuredSlack(Slack):
     name: ClassVar[SlackName] = "measured"
     code = 0
 
-    def release_curve(self, mechanism: Mechanism, histogram: Histogram, terms: Terms) -> NoisyCurve:
+    def release_curve(self, mechanism: Mechanism, histogram: Histogram, terms: Terms, noise: Noise) -> NoisyCurve:
         """Release the mechanism's best curve: its error need not be known beforehand."""
-        return mechanism.release(histogram, terms.epsilon * (1 - SLACK_SHARE))
+        return mechanism.release(histogram, terms.epsilon * (1 - SLACK_SHARE), noise)
 
     def release_rows(
-        self, mechanism: Mechanism, histogram: Histogram, terms: Terms, curve: MonotoneCurve, segments: Segments
+        self,
+        mechanism: Mechanism,
+        histogram: Histogram,
+        terms: Terms,
+        curve: MonotoneCurve,
+        segments: Segments,
+        noise: Noise,
     ) -> int:
         """Release a bound of the largest deviation over all ranks."""
-        deviation = segments.deviation(histogram)
-        return release_bound(deviation, terms.epsilon * SLACK_SHARE, terms.beta, lossless=self.lossless)
+        deviation, epsilon = segments.deviation(histogram), terms.epsilon * SLACK_SHARE
+        words = noise.stream("slack", self.name, epsilon, terms.beta, segments.facts())
+        return release_bound(deviation, epsilon, terms.beta, lossless=self.lossless, words=words)
 
 
 class LosslessSlack(MeasuredSlack):
@@ -99,12 +112,18 @@ class PaperSlack(Slack):
     code = 1
     alpha_s: Fraction | None = None
 
-    def release_curve(self, mechanism: Mechanism, histogram: Histogram, terms: Terms) -> NoisyCurve:
+    def release_curve(self, mechanism: Mechanism, histogram: Histogram, terms: Terms, noise: Noise) -> NoisyCurve:
         """Release a curve whose error follows from the shape of its tree."""
-        return mechanism.tree(terms.domain.size, terms.epsilon).release(histogram)
+        return mechanism.tree(terms.domain.size, terms.epsilon).release(histogram, noise)
 
     def release_rows(
-        self, mechanism: Mechanism, histogram: Histogram, terms: Terms, curve: MonotoneCurve, segments: Segments
+        self,
+        mechanism: Mechanism,
+        histogram: Histogram,
+        terms: Terms,
+        curve: MonotoneCurve,
+        segments: Segments,
+        noise: Noise,
     ) -> int:
         """Add the fit's largest error, between public curves, to the reach of the noise. Costs nothing."""
         size = terms.domain.size
@@ -116,13 +135,15 @@ class PaperSlack(Slack):
 SLACKS: dict[str, Slack] = {slack.name: slack for slack in (MeasuredSlack(), PaperSlack(), LosslessSlack())}
 
 
-def release_bound(deviation: NDArray[np.int64], epsilon: Fraction, beta: Fraction, *, lossless: bool) -> int:
+def release_bound(
+    deviation: NDArray[np.int64], epsilon: Fraction, beta: Fraction, *, lossless: bool, words: Words | None = None
+) -> int:
     """Release an upper bound of a secret deviation, an array of one: noise, plus the shift that makes it one.
 
     Sensitivity: 1, since a row moves the true curve by at most 1 and the segments are public already; neighbours: one
     row added or removed; cost: epsilon, and with `lossless` a delta of `lossless_delta`; docs/privacy.md 5.1 and 5.2.
     """
-    noise = discrete_laplace(1 / epsilon, 1)
+    noise = discrete_laplace(1 / epsilon, 1, words)
     moved = shift(epsilon, beta)
     if lossless:
         noise = np.maximum(noise, -moved)

@@ -182,6 +182,7 @@ class Database:
                 progress,
                 attempt,
                 confirm,
+                self._versions.key.noise_key(),
             )
             if opened is not None:
                 self._versions.take(opened)

@@ -61,6 +61,10 @@ class Key(ABC):
         """The key of the digests by which loaded rows are known again, which never leaves this machine."""
         return self._derived(self.database, b"scumble content v1")
 
+    @abstractmethod
+    def noise_key(self) -> bytes:
+        """The secret from which the noise of a drawn capacity is derived. It never leaves this machine."""
+
     def as_owner(self) -> "OwnerKey":
         """This key, if it is the owner's; else Refused."""
         raise Refused
@@ -153,6 +157,9 @@ class OwnerKey(Key):
     def anchor_key(self) -> bytes:
         return self._derived(self.database, b"scumble anchor v1")
 
+    def noise_key(self) -> bytes:
+        return self._derived(self.database, b"scumble capacity noise v1")
+
     def anchor_path(self, key_path: Path) -> Path:
         return key_file.anchor_path(key_path)
 
@@ -200,6 +207,9 @@ class AnalystKey(Key):
 
     def anchor_key(self) -> bytes:
         return self._derived(self.database, b"scumble analyst's anchor v1")
+
+    def noise_key(self) -> bytes:
+        return self._derived(self.database, b"scumble analyst's capacity noise v1")
 
     def anchor_path(self, key_path: Path) -> Path:
         return beside(key_path, f".{self.database}.anchor")

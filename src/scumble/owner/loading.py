@@ -28,6 +28,7 @@ from scumble.owner.sources import open_source
 from scumble.owner.spends import load_partition
 from scumble.owner.versions import Session
 from scumble.privacy.budget import Budget, Exact, exact
+from scumble.privacy.noise import Noise
 from scumble.types import Schema, schema_of
 from scumble.wire.catalog import Catalog, Run, Table
 from scumble.wire.charges import CAPACITY
@@ -130,11 +131,13 @@ def load(
     progress: Progress,
     attempt: Attempt,
     confirm: Confirm,
+    noise_key: bytes,
 ) -> tuple[LoadReport, Opened | None]:
     """Load a source into a table of the current version, held for writing; what was done, and the new version.
 
     If an earlier try's batch is in the table, nothing is sent or paid, and there is no new version. If the session is
-    lost while the enclave builds, `confirm` finds out whether the batch is there.
+    lost while the enclave builds, `confirm` finds out whether the batch is there. A drawn capacity's noise is derived
+    from `noise_key`, the batch and the rows: it is the same when they come again.
     """
     rows, table = _open_rows(catalog, name, source, indexes, options)
     orders = [spec.order() for spec in _indexes_of(table, indexes)]
@@ -149,12 +152,13 @@ def load(
     with Payment(ledger, table.id, attempt.batch, shown, spends, terms) as payment:
         with _abandoned(session):
             session.ask(_begin(table, orders, spends, options, attempt.batch))
-            sender = _Sender(session, table.schema, orders, progress, rows.rows)
+            sender = _Sender(session, table.schema, orders, progress, rows.rows, noise_key, attempt.batch)
             sender.send_all(rows, options.capacity)
             payment.identify(content_digest(content_key, table.schema, sender.digest), again=options.again)
+            sender.batch_name = payment.batch
             attempt.batches.append(payment.batch)
             capacity_budget = payment.budgets[-1] if options.capacity is None else None
-            sent, capacity = sender.rows, _fix_capacity(sender.rows, capacity_budget, options)
+            sent, capacity = sender.rows, _fix_capacity(sender.rows, capacity_budget, options, sender.noise)
             sender.fill(capacity)
             session.ask(Reserve(capacity))
         for budget in payment.budgets[: len(orders)]:
@@ -295,8 +299,16 @@ class _Sender:
     """Sends rows in batches whose sizes depend only on how many rows there are in the end, dummies included."""
 
     def __init__(
-        self, session: Session, schema: Schema, orders: Sequence[IndexOrder], progress: Progress, expected: int | None
+        self,
+        session: Session,
+        schema: Schema,
+        orders: Sequence[IndexOrder],
+        progress: Progress,
+        expected: int | None,
+        noise_key: bytes,
+        batch: str,
     ) -> None:
+        self._noise_key, self.batch_name = noise_key, batch
         self.session, self._progress, self._expected = session, progress, expected
         self._layout = layout = RowLayout(schema, tuple(order.domain.size for order in orders))
         self._keys = [(schema.place(order.attribute), order.domain) for order in orders]
@@ -309,6 +321,12 @@ class _Sender:
     def digest(self) -> bytes:
         """SECRET: the SHA-256 of the rows sent so far, which never leaves this machine but under a key."""
         return self._hash.digest()
+
+    def noise(self, epsilon: Fraction, beta: Fraction) -> Noise:
+        """The noise of the number of rows sent so far: the same if the same rows come again under the same batch."""
+        return Noise.derived(
+            self._noise_key, "capacity", batch=self.batch_name, terms=(epsilon, beta), digest=self.digest
+        )
 
     def send_all(self, batches: Any, capacity: int | None) -> None:
         """Encode and send every row of a source; BadRows if there are more than the capacity."""
@@ -343,7 +361,9 @@ class _Sender:
             self._filled = 0
 
 
-def _fix_capacity(rows: int, budget: Budget | None, options: LoadOptions) -> int:
+def _fix_capacity(
+    rows: int, budget: Budget | None, options: LoadOptions, noise_for: Callable[[Fraction, Fraction], Noise]
+) -> int:
     """The public capacity, in whole pages: as given, or the number of rows with noise and a shift on top.
 
     Sensitivity: 1; neighbours: one row added or removed; cost: the capacity's budget; docs/privacy.md section 10.
@@ -352,7 +372,9 @@ def _fix_capacity(rows: int, budget: Budget | None, options: LoadOptions) -> int
     if capacity is None:
         assert budget is not None  # noqa: S101  _spends has one for it
         budget.draw()
-        capacity = release_bound(np.array([rows]), budget.row_epsilon, CAPACITY_BETA, lossless=True)
+        epsilon = budget.row_epsilon
+        words = noise_for(epsilon, CAPACITY_BETA).stream("rows")
+        capacity = release_bound(np.array([rows]), epsilon, CAPACITY_BETA, lossless=True, words=words)
     return max(1, -(-capacity // options.page_rows)) * options.page_rows
 
 

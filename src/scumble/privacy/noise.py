@@ -1,8 +1,10 @@
 """Discrete Laplace and Gaussian noise: exact integer samples for a rational scale or variance.
 
 Samples are secret until they have been added to a secret and the sum is released; nobody may see a sample alone.
-This is the only module that draws noise: from AES-256-CTR keyed by the operating system, without floating point,
-in constant time. docs/privacy.md section 3 proves the distribution.
+This is the only module that draws noise: from AES-256-CTR, without floating point, in constant time. docs/privacy.md
+section 3 proves the distribution, and section 3.1 that a `Noise` may be derived instead of drawn: a key comes from the
+operating system, or from a secret, what is released and a digest of the rows, so that the same release repeated is
+the same bytes.
 
 A geometric variable with P(G = k) = (1 - p) p^k, p = exp(-1/scale), has independent bits, bit j being one with
 probability 1 / (1 + exp(2^j / scale)); the difference of two such variables is discrete Laplace: P(X = x) is
@@ -13,22 +15,27 @@ the leading word of its threshold (once in 2^63) draws further words until it di
 Discrete Gaussian noise, for the trained comparators only, is made of it by rejection: as exact, but not constant time.
 """
 
+import hashlib
 import os
 from collections.abc import Callable
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 from math import isqrt
+from typing import Self
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 from numpy.typing import NDArray
 
 from scumble._native import ffi, lib
 from scumble.errors import InvalidParameter
 
-__all__ = ["add_discrete_laplace", "discrete_gaussian", "discrete_laplace"]
+__all__ = ["Fact", "Noise", "add_discrete_laplace", "discrete_gaussian", "discrete_laplace"]
 
+KEY_BYTES = 32
 WORD_BITS = 64
 MIN_SCALE, MAX_SCALE = Fraction(1, 2**16), Fraction(2**40)
 CHUNK = 4096  # samples a kernel call: the words of one call stay in the second-level cache
@@ -39,23 +46,89 @@ NEARLY = Decimal("1e-8")
 
 Words = Callable[[int], NDArray[np.uint64]]
 Probability = Callable[[Fraction, int, Context], Decimal]
+Fact = bytes | str | int | Fraction | NDArray[np.int64] | tuple["Fact", ...] | None
+"""What names a release or a question: public, but for the digest of the rows."""
 
 
-def discrete_laplace(scale: Fraction, count: int) -> NDArray[np.int64]:
+class Noise:
+    """SECRET: the noise of one release. Each question of it gets a stream under a key of its own.
+
+    A question states everything public that it depends on, so that one asked differently, by another version of a
+    mechanism or after another rounding, never meets the same noise: docs/privacy.md section 3.1.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._asked: set[bytes] = set()
+
+    @classmethod
+    def fresh(cls) -> Self:
+        """Noise that never comes again."""
+        return cls(os.urandom(KEY_BYTES))
+
+    @classmethod
+    def derived(cls, secret: bytes, purpose: str, *, batch: str, terms: Fact, digest: bytes) -> Self:
+        """The noise of the release that `terms` ask of a batch of rows: the same for the same rows, and for no others.
+
+        `digest`, of all rows, has to be there: under one key, the releases of two tables that differ in a row would
+        differ by that row alone.
+        """
+        if len(secret) != KEY_BYTES:
+            raise ValueError("noise is derived from 32 secret bytes")
+        named = encode_facts(("scumble noise v1", purpose, batch, terms, digest))
+        return cls(HKDF(SHA256(), KEY_BYTES, None, named).derive(secret))
+
+    def stream(self, *question: Fact) -> Words:
+        """The stream for a question of the release, which may be asked once."""
+        named = encode_facts(question)
+        if named in self._asked:
+            raise ValueError("a question of a release was asked twice")
+        self._asked.add(named)
+        return _key_stream(HKDFExpand(SHA256(), KEY_BYTES, named).derive(self._key))
+
+    def __repr__(self) -> str:
+        return "Noise(<secret>)"
+
+
+def encode_facts(fact: Fact) -> bytes:
+    """Facts as bytes, each after its kind and its length, so that no two are alike; arrays as their hash."""
+    match fact:
+        case None:
+            kind, body = b"n", b""
+        case bytes():
+            kind, body = b"b", fact
+        case str():
+            kind, body = b"s", fact.encode()
+        case int():
+            kind, body = b"i", str(int(fact)).encode()
+        case Fraction():
+            kind, body = b"f", f"{fact.numerator}/{fact.denominator}".encode()
+        case tuple():
+            kind, body = b"t", b"".join(map(encode_facts, fact))
+        case _:
+            kind, body = b"a", hashlib.sha256(np.ascontiguousarray(fact, "<i8").data).digest()
+    return kind + len(body).to_bytes(8, "little") + body
+
+
+def discrete_laplace(scale: Fraction, count: int, words: Words | None = None) -> NDArray[np.int64]:
     """Draw `count` independent samples with P(X = x) proportional to exp(-|x| / scale)."""
     out = np.zeros(count, dtype=np.int64)
-    add_discrete_laplace(out, scale)
+    add_discrete_laplace(out, scale, words)
     return out
 
 
-def add_discrete_laplace(values: NDArray[np.int64], scale: Fraction) -> None:
-    """Add an independent sample of discrete Laplace noise to each value, in place."""
-    _add_from_stream(values, scale, _key_stream())
+def add_discrete_laplace(values: NDArray[np.int64], scale: Fraction, words: Words | None = None) -> None:
+    """Add an independent sample of discrete Laplace noise to each value, in place, from a fresh stream or `words`."""
+    _add_from_stream(values, scale, _fresh_stream() if words is None else words)
 
 
-def _key_stream() -> Words:
-    """A fresh stream of uniform words: AES-256 in counter mode under a key that only this closure holds."""
-    encryptor = Cipher(algorithms.AES256(os.urandom(32)), modes.CTR(os.urandom(16))).encryptor()
+def _fresh_stream() -> Words:
+    return _key_stream(os.urandom(KEY_BYTES))
+
+
+def _key_stream(key: bytes) -> Words:
+    """A stream of uniform words: AES-256 in counter mode, from 0, under a key that serves no other stream."""
+    encryptor = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
     zeros = np.zeros(0, dtype=np.uint64)
     out = zeros
 
@@ -196,7 +269,7 @@ def discrete_gaussian(sigma_squared: Fraction, count: int) -> NDArray[np.int64]:
     are turned down, and the time that each one's probability takes, depend on the noise; only the trained comparators
     use it. docs/privacy.md section 9.
     """
-    return _gaussian_from_stream(sigma_squared, count, _key_stream())
+    return _gaussian_from_stream(sigma_squared, count, _fresh_stream())
 
 
 def _gaussian_from_stream(sigma_squared: Fraction, count: int, words: Words) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.index.curve import Histogram, NoisyCurve
+from scumble.privacy.noise import Noise
 
 __all__ = ["Mechanism", "Tree", "chernoff_bound", "cumulant", "rates_below", "variance"]
 
@@ -31,8 +32,11 @@ class Tree(Protocol):
     def levels(self) -> int:
         """How many levels of nodes are released. A row counts in one node of each."""
 
-    def release(self, histogram: Histogram) -> NoisyCurve:
-        """Release the curve of a histogram. Neighbours: one row added or removed. Costs `epsilon`."""
+    def release(self, histogram: Histogram, noise: Noise | None = None) -> NoisyCurve:
+        """Release the curve of a histogram. Neighbours: one row added or removed. Costs `epsilon`.
+
+        The noise is fresh unless it is given.
+        """
 
     def bound(self, beta: Fraction) -> int:
         """How far the noise moves any prefix, except with probability beta. Needs no data: docs/privacy.md 5.3."""
@@ -50,7 +54,7 @@ class Mechanism:
     name: str
     code: int
     tree: Callable[[int, Fraction], Tree]
-    release: Callable[[Histogram, Fraction], NoisyCurve]
+    release: Callable[[Histogram, Fraction, Noise | None], NoisyCurve]
 
 
 def variance(scale: Fraction) -> float:

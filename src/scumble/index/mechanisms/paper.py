@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from scumble.index.curve import Histogram, NoisyCurve
 from scumble.index.mechanisms import Mechanism, chernoff_bound, cumulant, rates_below, variance
-from scumble.privacy.noise import add_discrete_laplace
+from scumble.privacy.noise import Noise, add_discrete_laplace
 
 __all__ = ["PAPER", "BinaryTree"]
 
@@ -42,13 +42,14 @@ class BinaryTree:
         """A prefix adds up half the levels' nodes on average."""
         return sqrt(max(1, self.levels / 2) * variance(self.scale))
 
-    def release(self, histogram: Histogram) -> NoisyCurve:
+    def release(self, histogram: Histogram, noise: Noise | None = None) -> NoisyCurve:
         """Algorithm 1: the binary mechanism with recycled partial sums.
 
         Sensitivity: 1 a level in L1; neighbours: one row added or removed; cost: epsilon; docs/privacy.md 4.1.
         """
         noisy = self.nodes(histogram.counts)
-        add_discrete_laplace(noisy, self.scale)
+        question = "binary tree", self.leaves, self.epsilon
+        add_discrete_laplace(noisy, self.scale, (noise or Noise.fresh()).stream(*question))
         rows = self.prefixes(noisy).astype(np.float64)
         return NoisyCurve(self.leaves, range(self.leaves), rows, self.levels, self.noise_rms)
 
@@ -94,7 +95,7 @@ PAPER = Mechanism(
     name="paper",
     code=1,
     tree=BinaryTree,
-    release=lambda histogram, epsilon: BinaryTree(histogram.size, epsilon).release(histogram),
+    release=lambda histogram, epsilon, noise: BinaryTree(histogram.size, epsilon).release(histogram, noise),
 )
 
 

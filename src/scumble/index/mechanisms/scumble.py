@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from scumble.index.curve import Histogram, Knots, NoisyCurve
 from scumble.index.mechanisms import Mechanism, chernoff_bound, cumulant, rates_below, variance
-from scumble.privacy.noise import add_discrete_laplace
+from scumble.privacy.noise import Fact, Noise, add_discrete_laplace
 
 __all__ = [
     "SCUMBLE",
@@ -93,9 +93,9 @@ class WideTree:
         bridges = sum(spread[level + 1] * self.fan_out(level) / 4 for level in range(self.levels - 1))
         return spread[0] * self.widths(0) + bridges
 
-    def release(self, histogram: Histogram) -> NoisyCurve:
+    def release(self, histogram: Histogram, noise: Noise | None = None) -> NoisyCurve:
         """Release the curve over all ranks; its error is known from the tree alone. Costs epsilon: `estimate`."""
-        return _release_leaves(histogram.counts, self, range(self.leaves), self.leaves)
+        return _release_leaves(histogram.counts, self, range(self.leaves), self.leaves, noise)
 
     def bound(self, beta: Fraction) -> int:
         """How far the noise moves any prefix, except with probability beta. Free of the data: docs/privacy.md 5.3.
@@ -125,20 +125,26 @@ def wide_tree(leaves: int, epsilon: Fraction) -> WideTree:
     return WideTree(leaves, blocks, (epsilon / levels,) * levels)
 
 
-def estimate(counts: NDArray[np.int64], tree: WideTree) -> NDArray[np.float64]:
+def estimate(
+    counts: NDArray[np.int64], tree: WideTree, noise: Noise | None = None, *question: Fact
+) -> NDArray[np.float64]:
     """Release every node with noise, and return the least-squares estimate of the leaves.
 
-    Sensitivity: 1 a level in L1; neighbours: one row added or removed; cost: tree.epsilon; docs/privacy.md 4.2.
+    `question` is what the leaves are, if they are not the ranks. Sensitivity: 1 a level in L1; neighbours: one row
+    added or removed; cost: tree.epsilon; docs/privacy.md 4.2.
     """
-    noisy = tree.nodes(counts)
-    for nodes, scale in zip(noisy, tree.scales, strict=True):
-        add_discrete_laplace(nodes, scale)
+    noisy, noise = tree.nodes(counts), noise or Noise.fresh()
+    shape = "wide tree", tree.leaves, tree.blocks, tree.epsilons
+    for level, (nodes, scale) in enumerate(zip(noisy, tree.scales, strict=True)):
+        add_discrete_laplace(nodes, scale, noise.stream(*shape, level, *question))
     return _least_squares([nodes.astype(np.float64) for nodes in noisy], tree)
 
 
-def _release_leaves(counts: NDArray[np.int64], tree: WideTree, knots: Knots, size: int) -> NoisyCurve:
+def _release_leaves(
+    counts: NDArray[np.int64], tree: WideTree, knots: Knots, size: int, noise: Noise | None
+) -> NoisyCurve:
     """Release the curve over leaves that end at the given ranks: `estimate`, added up."""
-    rows = np.cumsum(estimate(counts, tree))
+    rows = np.cumsum(estimate(counts, tree, noise, "leaves", np.asarray(knots, np.int64)))
     return NoisyCurve(size, knots, rows, tree.levels, tree.noise_rms)
 
 
@@ -179,9 +185,13 @@ def _bound(tree: WideTree, beta: Fraction) -> int:
 
 
 def _simulated_bound(tree: WideTree, beta: Fraction, builds: int) -> int:
-    """The order statistic of `builds` largest errors that exceeds the (1 - 0.9 beta)-quantile but for 0.1 beta."""
-    nothing = np.zeros(tree.leaves, dtype=np.int64)
-    worst = sorted((float(np.abs(np.cumsum(estimate(nothing, tree))).max()) for _ in range(builds)), reverse=True)
+    """The order statistic of `builds` largest errors that exceeds the (1 - 0.9 beta)-quantile but for 0.1 beta.
+
+    There are no rows in it, so its noise is public, and the same every time: a repeated release has the same bound.
+    """
+    nothing, noise = np.zeros(tree.leaves, dtype=np.int64), Noise(bytes(32))
+    errors = (estimate(nothing, tree, noise, "simulated", build) for build in range(builds))
+    worst = sorted((float(np.abs(np.cumsum(leaves)).max()) for leaves in errors), reverse=True)
     return ceil(worst[_exceeded_at_most(builds, 0.9 * float(beta), 0.1 * float(beta))])
 
 
@@ -222,12 +232,14 @@ def scout_tree(size: int, epsilon: Fraction) -> WideTree:
     return WideTree(size, blocks, tuple(epsilon * share for share in LEVEL_SHARES))
 
 
-def cell_starts(counts: NDArray[np.int64], scout: WideTree, curve_epsilon: Fraction) -> NDArray[np.int64]:
+def cell_starts(
+    counts: NDArray[np.int64], scout: WideTree, curve_epsilon: Fraction, noise: Noise | None = None
+) -> NDArray[np.int64]:
     """Release the scout, and return the first rank of every cell.
 
     Sensitivity: 1 a level in L1; neighbours: one row added or removed; cost: scout.epsilon.
     """
-    return _cut(estimate(counts, scout), scout, ROWS_PER_CELL / float(curve_epsilon))
+    return _cut(estimate(counts, scout, noise, "scout"), scout, ROWS_PER_CELL / float(curve_epsilon))
 
 
 def _cut(rows: NDArray[np.float64], scout: WideTree, rows_per_cell: float) -> NDArray[np.int64]:
@@ -266,20 +278,20 @@ def _light_rows(fine: NDArray[np.float64], rows_per_cell: float) -> NDArray[np.f
     return np.maximum(dense * fine + ~dense * shared, least)
 
 
-def release_adaptive_curve(histogram: Histogram, epsilon: Fraction) -> NoisyCurve:
+def release_adaptive_curve(histogram: Histogram, epsilon: Fraction, noise: Noise | None = None) -> NoisyCurve:
     """Release a curve with a wide tree over cells that a scout finds, where the domain is large enough for that.
 
     Scout and tree see the same rows, one after the other: sequential composition, the cost is epsilon.
     Sensitivity: 1 a level in L1; neighbours: one row added or removed; docs/privacy.md 4.3.
     """
-    size = histogram.size
+    size, noise = histogram.size, noise or Noise.fresh()
     if not worthwhile(size):
-        return wide_tree(size, epsilon).release(histogram)
+        return wide_tree(size, epsilon).release(histogram, noise)
     scout = scout_tree(size, epsilon * SCOUT_SHARE)
     rest = epsilon - scout.epsilon
-    starts = cell_starts(histogram.counts, scout, rest)
+    starts = cell_starts(histogram.counts, scout, rest, noise)
     cells = np.add.reduceat(histogram.counts, starts)
-    curve = _release_leaves(cells, wide_tree(len(starts), rest), np.append(starts[1:], size) - 1, size)
+    curve = _release_leaves(cells, wide_tree(len(starts), rest), np.append(starts[1:], size) - 1, size, noise)
     return NoisyCurve(size, curve.knots, curve.rows, scout.levels + curve.levels, curve.noise_rms)
 
 

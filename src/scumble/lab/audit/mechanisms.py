@@ -32,6 +32,7 @@ from scumble.lab.comparators.curves import TwoCurvesIndex
 from scumble.lab.comparators.trained import TrainedIndex
 from scumble.owner.loading import CAPACITY_BETA, LoadOptions, _fix_capacity
 from scumble.privacy.budget import unsafe_budget
+from scumble.privacy.noise import Noise
 from scumble.types import IntegerDomain
 
 __all__ = ["NAMES", "chosen", "subject"]
@@ -221,7 +222,7 @@ def capacity(epsilon: Fraction) -> Subject:
         "drawn capacity, in pages",
         epsilon,
         "the capacity",
-        lambda which: float(_fix_capacity(rows + which, unsafe_budget(epsilon), options)),
+        lambda which: float(_fix_capacity(rows + which, unsafe_budget(epsilon), options, lambda *_: Noise.fresh())),
         delta=coverage.lossless_delta(epsilon, CAPACITY_BETA),
     )
 

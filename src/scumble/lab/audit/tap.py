@@ -202,11 +202,13 @@ class Tap:
         values[:] = self._take(LaplaceLaw(scale), secret, draw)
 
     def _listening(self, original: Any) -> Any:
-        def bound(deviation: IntArray, epsilon: Fraction, beta: Fraction, *, lossless: bool) -> int:
-            law = BoundLaw(epsilon, beta, lossless)
-            released = self._take(
-                law, deviation.copy(), lambda: np.array([original(deviation, epsilon, beta, lossless=lossless)])
-            )
+        def bound(
+            deviation: IntArray, epsilon: Fraction, beta: Fraction, *, lossless: bool, words: noise.Words | None = None
+        ) -> int:
+            def draw() -> IntArray:
+                return np.array([original(deviation, epsilon, beta, lossless=lossless, words=words)])
+
+            released = self._take(BoundLaw(epsilon, beta, lossless), deviation.copy(), draw)
             return int(released[0])
 
         return bound
