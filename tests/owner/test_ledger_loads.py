@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import scumble
+from scumble.cli import main
 from scumble.errors import Exists, InvalidParameter, LedgerBusy, Overdraft, ScumbleError, Unfinished
 from scumble.owner.database import Database
 from scumble.owner.ledger import RecordedBudget
@@ -211,6 +213,27 @@ def test_a_restore_and_the_same_load_again_is_the_same_release_or_adds_up(tmp_pa
     with scumble.open(folder, accept_restored=True) as db:
         load(db, 50, new_rows=True)
         assert db.ledger.spent() == 3 * once
+
+
+def test_an_interrupted_command_says_how_to_go_on_and_its_repeat_is_free(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scumble.create(tmp_path / "db", limit=1).close()
+    pq.write_table(rows(), tmp_path / "rows.parquet")
+    words = ["load", str(tmp_path / "db"), "t", str(tmp_path / "rows.parquet"), "--index", INDEX, "--capacity", "64"]
+    ask = Session.ask
+
+    def interrupted(self: Session, request: Request[Any]) -> object:
+        if request.task == "build":
+            raise KeyboardInterrupt
+        return ask(self, request)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "ask", interrupted)
+        assert main(words) == 130
+    assert "load the same again: it is recognised" in capsys.readouterr().err
+    assert main(words) == 0
+    assert "for a load of the same rows that was lost; finishing it adds 0" in capsys.readouterr().out
 
 
 def restore(backup: Path, folder: Path) -> None:

@@ -19,10 +19,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from scumble.errors import BudgetUsed, Exists, InvalidParameter, Overdraft
 from scumble.owner.ledger import Content, Ledger, RecordedBudget, Spend
+from scumble.owner.payments import allotment, spend_of
 from scumble.owner.reconciling import TableBatches
 from scumble.owner.repeats import lost_table, paid_again, unfinished
 from scumble.owner.spends import load_partition
 from scumble.wire.charges import Charge
+from scumble.wire.grants import Grant
 
 LIMIT, DELTA_LIMIT = Fraction(6), Fraction(6, 100)
 COLUMNS = ("day", "capacity")
@@ -337,3 +339,14 @@ def test_the_oracle_notices_a_ledger_that_does_not_hear_of_a_restore() -> None:
         told.reconcile((), shows())
         assert told.spent() >= world.worst(0) == number + 1
     assert deaf.spent() < world.worst(0)
+
+
+def test_an_allotment_that_another_device_granted_counts_once() -> None:
+    grant = Grant("0123456789abcdef", "ada", bytes(32), {"t": frozenset(["load"])}, Fraction(2), Fraction(0))
+    here, there = Ledger(limit=9), Ledger(limit=9)
+    (paid,) = here.spend_all([spend_of(allotment(grant), "granted to ada")])
+    paid.draw()
+    paid.settle()
+    for ledger in (here, there, here, there):
+        ledger.reconcile([allotment(grant)], shows(), held=True)
+        assert ledger.spent() == 2

@@ -5,6 +5,8 @@ can be refused is refused before anything is spent.
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Annotated, Any
 
@@ -120,10 +122,20 @@ def load(
     )
     with opened(target, key) as database:
         before = database.ledger.spent()
-        with bar("rows") as progress:
+        with bar("rows") as progress, _interruption_explained():
             report = database.load(table, source, indexes=specs, options=options, progress=progress)
         lines = [*_as_lines(report), *_cost_lines(report, database.ledger, before)]
         print_result(_as_json(report, database.ledger), lines, as_json=print_json)
+
+
+@contextmanager
+def _interruption_explained() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("interrupted; the ledger shows whether anything was spent, and whether it is settled", err=True)
+        typer.echo("hint: load the same again: it is recognised, and neither loaded nor paid twice", err=True)
+        raise
 
 
 def _as_lines(report: LoadReport) -> list[str]:

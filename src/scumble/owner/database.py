@@ -21,6 +21,7 @@ from scumble.owner.indexes import IndexSpec
 from scumble.owner.key_file import Passphrase
 from scumble.owner.keys import Key, OwnerKey
 from scumble.owner.ledger import Ledger
+from scumble.owner.payments import allotment, spend_of
 from scumble.owner.reconciling import batches_of
 from scumble.owner.versions import Versions, begin
 from scumble.privacy.budget import Exact, exact, show
@@ -341,7 +342,9 @@ class Database:
             not_made = "nothing was granted"
             if wanted.epsilon:
                 self._reconcile(held=True)
-                self.ledger.spend(wanted.epsilon, f"granted to {name}", delta=wanted.delta).draw()
+                (paid,) = self.ledger.spend_all([spend_of(allotment(wanted), f"granted to {name}")])
+                paid.draw()
+                paid.settle()  # nothing will ever take it back
                 not_made += "; the allotment stays spent"
 
             def add() -> None:
@@ -410,25 +413,27 @@ class Database:
         """
         self._versions.key.as_owner()
         protection = self._protection(passphrase)
-        with self._turn, self._versions.writing():
-            held = OwnerKey.open(self._versions.key_path, protection)  # a wrong passphrase: before anything changes
+        with self._changing() as held:
+            kept = OwnerKey.open(self._versions.key_path, protection)  # a wrong passphrase: before anything changes
             old = self._versions.key.as_owner()
-            if old.root not in (held.root, held.next_root):
+            if old.root not in (kept.root, kept.next_root):
                 raise Stale("the key was changed meanwhile", hint="open the database again")
             new = OwnerKey(old.database, secrets.token_bytes(len(old.root)))
             self._versions.put_key(OwnerKey(old.database, old.root, new.root), protection)
             owner = new.signing_key().public_key().public_bytes_raw()
-            opened = self._versions.session.ask(
-                Reseal(
-                    data_key=new.data_key(),
-                    owner=owner,
-                    succession=succession(old.database, old.signing_key(), owner),
-                )
+
+            def reseal() -> None:
+                signed = succession(old.database, old.signing_key(), owner)
+                opened = self._versions.session.ask(Reseal(data_key=new.data_key(), owner=owner, succession=signed))
+                self._versions.key = OwnerKey(old.database, new.root, old.root)  # the anchor is under the old root
+                self._versions.take(opened)
+
+            self._change(
+                reseal, held, lambda: self._versions.owner == owner.hex(), "the key is the old one; rekey again"
             )
-            self._versions.key = OwnerKey(old.database, new.root, old.root)  # the anchor is still under the old root
-            self._versions.take(opened)
             self._versions.put_key(new, protection)
-            self._versions.service.drop_unreferenced()
+            with suppress(Unavailable, Busy):  # then the next writer does it
+                self._versions.service.drop_unreferenced()
 
     def finish_rekey(self, passphrase: Passphrase = None) -> None:
         """Finish a rekey that was cut short: remove the key that is not in force from the key file."""
