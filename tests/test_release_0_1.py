@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 import scumble
+from scumble.errors import InvalidParameter
 from serving import SIMULATED, serving
 
 VECTORS = Path(__file__).parent / "vectors" / "release-0.1"
@@ -47,8 +48,28 @@ def test_it_opens_and_gives_the_same_answers(clinic: Path) -> None:
         assert (str(db.ledger.spent()), spent) == (EXPECTED["spent"], EXPECTED["ledger"])
 
 
+def test_it_is_signed_before_it_is_changed(clinic: Path) -> None:
+    """Reading needs nothing; whoever would change it is told what to do, and doing it twice does no harm."""
+    wards = pa.table({"ward": ["surgery"], "floor": pa.array([4], pa.int8())})
+    with scumble.open(clinic) as db:
+        version, spent = db.version, db.ledger.spent()
+        for change in (db.rekey, lambda: db.drop("wards"), lambda: db.load("wards", wards, page_rows=16, capacity=16)):
+            with pytest.raises(InvalidParameter, match=r"release 0\.1") as refused:
+                change()
+            assert "scumble upgrade" in str(refused.value.hint)
+        assert (db.version, db.ledger.spent()) == (version, spent)
+        assert db.upgrade()
+        assert not db.upgrade()
+        assert db.version == version + 1
+        assert db.check() == 302
+    command = [sys.executable, "-m", "scumble.cli", "upgrade", str(clinic), "--json"]
+    again = subprocess.run(command, capture_output=True, check=True, text=True)
+    assert json.loads(again.stdout)["signed"] is False
+
+
 def test_it_takes_another_batch_another_table_and_another_key(clinic: Path) -> None:
     with scumble.open(clinic) as db:
+        db.upgrade()
         wards = pa.table({"ward": ["surgery"], "floor": pa.array([4], pa.int8())})
         db.load("wards", wards, page_rows=16, capacity=16)
         db.load("more", wards, indexes=["floor int:0:9 epsilon=1"])
@@ -72,6 +93,7 @@ def test_a_service_hosts_it_and_its_analyst_may_read_and_load(clinic: Path, tmp_
     clinic.rename(served / "default" / "clinic")
     query = next(iter(EXPECTED["answers"]))
     with serving(served) as service, service.open("clinic", tmp_path) as owner:
+        owner.upgrade()
         alice: dict[str, Any] = {"key": tmp_path / "alice.key", "passphrase": "correct horse", "owner": owner.owner}
         with scumble.open(service.url("clinic"), **alice, **SIMULATED) as db:
             assert shown(db.sql(query).fetchall()) == EXPECTED["answers"][query]

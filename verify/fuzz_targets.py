@@ -33,14 +33,15 @@ from scumble.enclave.versions import open_manifest
 from scumble.errors import ScumbleError, Tampered
 from scumble.index import file as index_file
 from scumble.owner import key_file
+from scumble.owner.anchor import Anchor
 from scumble.owner.database import Database
 from scumble.owner.encoding import encode_rows
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.keys import OwnerKey
 from scumble.owner.ledger import Ledger
 from scumble.owner.queries import LocalSQL
+from scumble.owner.session import Session
 from scumble.owner.sources import open_source
-from scumble.owner.versions import Anchor, Session
 from scumble.provider.front import Provider
 from scumble.sql import explain, prepare
 from scumble.store.backup import backup, restore
@@ -50,8 +51,10 @@ from scumble.store.memory import MemoryStore
 from scumble.store.protocol import Store
 from scumble.types import parse_domain, parse_type, schema_of
 from scumble.wire import requests
+from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant
-from scumble.wire.storage import MAGIC, unpack
+from scumble.wire.lineage import Draft, Link, sign_draft
+from scumble.wire.storage import Envelope, pack, unpack
 
 __all__ = ["PLANTED", "TARGETS", "Ready", "holds"]
 
@@ -367,11 +370,11 @@ def _ledger(home: Path) -> Ready:
 def _mutate_manifest(data: bytes, rng: Random) -> bytes:
     """Change the public part, and put its length right."""
     try:
-        public, sealed = unpack(data)
+        public, sealed, signed = unpack(data)
         changed = _json_bytes(mutate_json(json.loads(public), rng))
     except (ValueError, RecursionError, ScumbleError):
         return data
-    return MAGIC + struct.pack("<I", len(changed)) + changed + sealed
+    return pack(changed, sealed, signed)
 
 
 def _manifest(home: Path) -> Ready:
@@ -397,13 +400,20 @@ def _catalog(home: Path) -> Ready:
         key, copy = db._versions.key.as_owner(), _copier(db.service.store)
     data_key, signer = key.data_key(), key.signing_key()
     keys = DataKeys(data_key, key.database)
-    public, sealed = unpack(copy().head())
+    public, sealed, _ = unpack(copy().head())
     secret = keys.manifest.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], public)
 
     def run(data: bytes) -> None:
         nonce, public = bytes(NONCE_BYTES), data.replace(b"DATABASE", key.database.encode())
         rest = nonce + keys.manifest.encrypt(nonce, secret, public)
-        head = MAGIC + struct.pack("<I", len(public)) + public + rest
+        digest = Envelope(public, rest, b"-").hash
+        try:
+            stated = json.loads(public)
+            draft = Draft(stated["restores"], stated["version"], stated["previous"], digest)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            draft = Draft(0, 2, "", digest)
+        link = Link(draft, signer.public_key().public_bytes_raw(), sign_draft(key.database, draft, signer))
+        head = pack(public, rest, link.to_bytes())
         held = copy()
         held._manifests[-1] = head
         session = Session(TrustedEnclave(held), key.database, signer, data_key)
@@ -455,12 +465,13 @@ def _wire(home: Path) -> Ready:
     orders, batch = (IndexSpec.parse(_INDEXES[0]).order(),), "ba" * 16
     begin = requests.BeginLoad(batch, (Fraction(0), Fraction(0)), "t", table.id, table.schema, orders, 16, 1 << 16)
     rows = requests.ROWS + np.zeros((16, 8), np.int64).tobytes()
-    build = _packed(requests.Reserve(16), requests.Build(3, batch))
+    pay = requests.Pay(batch, (Charge(batch, table.id, "k", Fraction(1), Fraction(0), 1, new_rows=False),))
+    build = _packed(pay, requests.Reserve(16), requests.Build(3, batch))
     seeds.append(SEPARATOR.join([_packed(begin), rows, build]))
     others = _packed(
         requests.CheckChain(),
         requests.CheckPages(table.runs[0].id, 0, 0, 1),
-        requests.Reseal(bytes(32), bytes(32), bytes(64)),
+        requests.Reseal(bytes(32), key.as_owner().title(), ()),
         requests.AddGrant(Grant("0" * 16, "ada", bytes(32), {"t": frozenset(["read"])}), rehearsed=False),
         requests.ListGrants(),
         requests.RevokeGrant("ada"),

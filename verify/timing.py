@@ -27,7 +27,7 @@ from scumble.enclave.loads import Load
 from scumble.enclave.queries import Accumulation, Batch
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.owner.database import Database
-from scumble.owner.versions import Session
+from scumble.owner.session import Session
 from scumble.wire.plan import COUNT
 from verify import Row, folder_in_memory
 

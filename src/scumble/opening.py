@@ -8,7 +8,6 @@ prove itself first. Everything after that is the same.
 """
 
 import os
-import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from scumble.enclave.sessions import TrustedEnclave
-from scumble.errors import Busy, Exists, FileError, InvalidParameter
+from scumble.errors import Busy, Exists, FileError, InvalidParameter, Stale
 from scumble.owner import key_file
 from scumble.owner.database import Database
 from scumble.owner.key_file import Passphrase
@@ -31,6 +30,7 @@ from scumble.store import create_store, is_store, open_store
 __all__ = ["Target", "create", "key_path_of", "open"]
 
 Target = str | PathLike[str]
+KEY_TRIES = 3
 TOKEN_VARIABLE = "SCUMBLE_TOKEN"  # noqa: S105  its name
 
 
@@ -65,6 +65,7 @@ def open(  # noqa: A001  as in scumble.open(target)
     key: str | PathLike[str] | None = None,
     passphrase: Passphrase = None,
     accept_restored: bool = False,
+    first_opening: bool = False,
     owner: str | None = None,
     **connecting: Any,
 ) -> Database:
@@ -76,9 +77,27 @@ def open(  # noqa: A001  as in scumble.open(target)
 
     After a restore of the folder from a backup, `accept_restored` takes the version that is there for the newest from
     now on, although a later one was seen. A provider who puts back an old version looks just the same: be sure who did.
+    An owner whose anchor is missing, as on a new device, has to say that this is the `first_opening` there.
     """
     key_path = key_path_of(target, key)
-    terms: dict[str, Any] = {"accept_restored": accept_restored, "owner": owner}
+    for left in range(KEY_TRIES - 1, -1, -1):
+        terms: dict[str, Any] = {
+            "accept_restored": accept_restored,
+            "first_opening": first_opening,
+            "owner": owner,
+            "key_print": key_file.fingerprint(key_path),
+        }
+        try:
+            return _opened(target, key_path, passphrase, terms, connecting)
+        except Stale:  # a rekey elsewhere has changed a key file that needs its passphrase
+            if not left:
+                raise
+    raise AssertionError  # the last try has returned or raised
+
+
+def _opened(
+    target: Target, key_path: Path, passphrase: Passphrase, terms: dict[str, Any], connecting: dict[str, Any]
+) -> Database:
     if is_address(target):
         from scumble.owner.remote.service import Connecting, service_at
 
@@ -114,7 +133,7 @@ def key_path_of(target: Target, given: str | PathLike[str] | None = None) -> Pat
 def _create_in_folder(folder: Target, key_path: Path, make_key: Callable[[], OwnerKey]) -> Database:
     begun = key_file.was_begun(key_path)  # then a creation that was cut short is finished
     there = is_store(folder)
-    if there and not (begun and open_store(folder).is_empty()):
+    if there and not begun:
         raise Exists(f"there is a database in {folder} already", hint="open it, or name another folder")
     if Path(folder).resolve() in key_path.resolve().parents:
         raise InvalidParameter("the key file must not lie in the database's folder", hint="the provider keeps that")
@@ -122,7 +141,13 @@ def _create_in_folder(folder: Target, key_path: Path, make_key: Callable[[], Own
     store = open_store(folder) if there else create_store(folder, key.database)
     if store.database != key.database:
         raise Exists(f"there is a database in {folder} already", hint="open it, or name another folder")
-    return Database.begin(Provider(store, TrustedEnclave), key, key_path)
+    if store.is_empty():
+        return Database.begin(Provider(store, TrustedEnclave), key, key_path)
+    made = Database(Provider(store, TrustedEnclave), key, key_path, first_opening=True)
+    if made.version > 1:
+        made.close()
+        raise Exists(f"there is a database in {folder} already", hint="open it, or name another folder")
+    return made
 
 
 def _create_at_service(
@@ -150,7 +175,7 @@ def _create_key(path: Path, passphrase: Passphrase, limit: Exact, delta_limit: E
         pass
     if begun:
         return OwnerKey.open(path, passphrase)
-    return OwnerKey.create(path, uuid.uuid4().hex, key_file.given_passphrase(passphrase))
+    return OwnerKey.create(path, key_file.given_passphrase(passphrase))
 
 
 def _check_folder_options(connecting: dict[str, Any]) -> None:

@@ -535,7 +535,7 @@ def test_two_writers_at_once(home: Path) -> None:
         with reopen(home) as db:
             provider: Any = db.service
             writer = provider.writer
-            provider.writer = lambda: writer(0.1)  # it waits for five seconds otherwise
+            provider.writer = lambda _=0: writer(0.1)  # it waits for five seconds otherwise
             for write in (lambda: load(db, "new"), lambda: db.drop("t"), db.rekey):
                 with refused(Busy):
                     write()

@@ -165,7 +165,8 @@ def _check_job(tmp_path: Path, name: str, half: bool, every: int) -> None:
             _check_ledger(home, spends, said)
             with reopen(home) as db:
                 state = _state(db, "t", old, new) if old != new else "old" if db.version == version else "new"
-                assert db.version == version + (state == "new")
+                done, steps = db.version - version, 2 if name in ("first load", "second batch") else 1
+                assert done == steps if state == "new" else done < steps  # a load is paid for before it is built
                 assert counted(db, "other") == sums(3, count=30)
                 _check_goes_on(home, db)
             outcomes.append(state)

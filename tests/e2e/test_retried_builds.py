@@ -16,6 +16,7 @@ import scumble
 from scumble.enclave.loads import Load
 from scumble.errors import Unavailable
 from scumble.owner import database as owner_database
+from scumble.owner import versions as owner_versions
 from scumble.owner.database import Database
 from scumble.store.files import FileStore
 from scumble.wire.catalog import Run
@@ -42,7 +43,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[Released]:
         return runs
 
     monkeypatch.setattr(Load, "build", build)
-    monkeypatch.setattr(owner_database, "PAUSES_SECONDS", (0, 0, 0))
+    monkeypatch.setattr(owner_versions, "PAUSES_SECONDS", (0, 0, 0))
     return found
 
 

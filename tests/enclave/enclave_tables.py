@@ -2,14 +2,25 @@
 
 from collections.abc import Sequence
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from scumble.enclave.grants import AccessList
 from scumble.enclave.pages import DataKeys
+from scumble.enclave.versions import seal_manifest
 from scumble.errors import NotFound, Tampered
 from scumble.types import Column, Schema, parse_type
-from scumble.wire.catalog import Run, Table
-from scumble.wire.storage import RunShape
+from scumble.wire.catalog import Catalog, Run, Table
+from scumble.wire.lineage import Certificate, Draft, Link, database_id, first_title, sign_draft
+from scumble.wire.storage import Envelope, RunShape, pack
 
-DATABASE = "0a" * 16
-KEYS = DataKeys(bytes(range(32)), DATABASE)
+OWNER = Ed25519PrivateKey.from_private_bytes(bytes(32))
+OWNER_KEY = OWNER.public_key().public_bytes_raw()
+NONCE = b"n" * 32
+DATABASE = database_id(OWNER_KEY, NONCE)
+DATA_KEY = bytes(range(32))
+KEYS = DataKeys(DATA_KEY, DATABASE)
+TITLE = first_title(DATABASE, OWNER, NONCE, DATA_KEY)
+"""A database's first owner, its id, its data key, and the statement that it belongs to the owner."""
 TYPES = [
     "boolean",
     "tinyint",
@@ -80,6 +91,22 @@ class MemoryStorage:
 
     def drop_scratch(self) -> None:
         self.scratch.clear()
+
+
+def signed_manifest(
+    keys: DataKeys,
+    catalog: Catalog,
+    real_rows: dict[str, int],
+    access: AccessList,
+    signer: Ed25519PrivateKey = OWNER,
+    certificate: Certificate | None = None,
+) -> bytes:
+    """A manifest's file, as an enclave and whoever signs a version make it together."""
+    public, sealed = seal_manifest(keys, catalog, real_rows, access)
+    draft = Draft(catalog.restores, catalog.version, catalog.previous, Envelope(public, sealed, b"-").hash)
+    signature = sign_draft(catalog.database, draft, signer)
+    link = Link(draft, signer.public_key().public_bytes_raw(), signature, certificate)
+    return pack(public, sealed, link.to_bytes())
 
 
 def table_of(*types: str, runs: tuple[Run, ...] = ()) -> Table:

@@ -17,7 +17,7 @@ from scumble.owner.database import Database
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.keys import OwnerKey
 from scumble.owner.ledger import Ledger
-from scumble.owner.versions import Session
+from scumble.owner.session import Session
 from scumble.provider.front import Provider
 from scumble.store.files import FileStore
 from scumble.store.transcript import Transcript
@@ -45,10 +45,10 @@ class Clinic:
 
     def __init__(self, home: Path, vault: Vault) -> None:
         self.vault = vault
-        self.store = FileStore.create(home / "db", "0a" * 16)
+        self.key = OwnerKey.create(home / "db.key", None)
+        self.store = FileStore.create(home / "db", self.key.database)
         self.transcript = Transcript()
         self.provider = Shared(self.store, self._enclave, self.transcript)
-        self.key = OwnerKey.create(home / "db.key", self.store.database, None)
         self.home = home
 
     def _enclave(self, storage: Storage) -> TrustedEnclave:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from enclave_tables import TITLE
 from enclave_visitors import ADA, BOB, Clinic, clinic, load_request, text_of
 
 from scumble.enclave.sessions import TrustedEnclave
@@ -16,8 +17,9 @@ from scumble.enclave.versions import Vault
 from scumble.errors import InvalidParameter, Locked, NotFound, Overdraft, Refused, ScumbleError, Stale, Tampered
 from scumble.owner.database import Database
 from scumble.owner.keys import OwnerKey
-from scumble.owner.versions import Session
+from scumble.owner.session import Session
 from scumble.store.files import FileStore
+from scumble.wire.charges import CAPACITY, Charge
 from scumble.wire.plan import Aggregate, Aggregates, Constant, Plan
 from scumble.wire.requests import (
     Abandon,
@@ -31,12 +33,15 @@ from scumble.wire.requests import (
     LoadBegun,
     Open,
     Opened,
+    Pay,
     Prepare,
     Request,
     Reseal,
     Reserve,
+    Restore,
     RevokeGrant,
     Scan,
+    Upgrade,
     pack_request,
 )
 
@@ -114,21 +119,28 @@ OWNERS_REQUESTS: list[Request[Any] | bytes] = [
     CheckChain(),
     DropTable("visits"),
     DropTable("nothing"),
-    Reseal(bytes(32), bytes(32), bytes(64)),
+    Reseal(bytes(32), TITLE, ()),
+    Upgrade(TITLE, (), 0),
+    Restore(0, (), ()),
     b'J{"task": "grant", "grant": {}, "rehearsed": false}',
     b'J{"task": "grant", "grant": {}, "rehearsed": true}',
     RevokeGrant("ada"),
     RevokeGrant("nobody"),
     ListGrants(),
-    Create(),
+    Create(TITLE),
     b'J{"task": "none"}',
 ]
 
 
 def test_every_request_but_those_above_may_come_from_an_analyst() -> None:
-    refused = {"chain", "drop", "reseal", "grant", "revoke", "grants", "create"}
+    refused = {"chain", "drop", "reseal", "grant", "revoke", "grants", "create", "upgrade", "restore"}
     assert {task for task, kind in Request.kinds.items() if not kind.by_analyst} == refused
-    assert {task for task, kind in Request.kinds.items() if not kind.needs_version} == {"create", "open"}
+    assert {task for task, kind in Request.kinds.items() if not kind.needs_version} == {
+        "create",
+        "open",
+        "restore",
+        "commit",
+    }
 
 
 @pytest.mark.parametrize("request_", OWNERS_REQUESTS)
@@ -151,15 +163,15 @@ def test_a_reader_cannot_load_and_cannot_hold_the_database(both: Both) -> None:
         made.store.write_scratch("chunk-0", b"of the owner's load")
         session.ask(Abandon())
         assert made.store.read_scratch("chunk-0") == b"of the owner's load"
-    for session, may in ((made.opened(ADA), False), (made.session(BOB), False), (owner._versions.session, True)):
-        assert made.enclave.may_write(session._number) is may
+    for session, rank in ((made.opened(ADA), 0), (made.session(BOB), 0), (owner._versions.session, 2)):
+        assert made.enclave.rank(session._number) == rank
 
 
 def test_strangers_the_revoked_and_other_tenants_get_one_refusal(both: Both, tmp_path: Path) -> None:
     made, owner = both
     owner.grant("bob", text_of(BOB), ["staff"])
     owner.revoke("bob")
-    other = OwnerKey.create(tmp_path / "other.key", made.store.database, None)
+    other = OwnerKey.create(tmp_path / "other.key", None)
     theirs = other.signing_key()
     our_data_key = made.key.data_key()
     sessions = [
@@ -190,12 +202,13 @@ def test_without_the_owner_the_database_is_locked_for_everybody(both: Both) -> N
 def test_a_grant_for_one_database_is_worth_nothing_at_another(both: Both, tmp_path: Path) -> None:
     """Even in one enclave with one vault: a session is for the database in its greeting."""
     made, _ = both
-    store = FileStore.create(tmp_path / "second", "0c" * 16)
+    key = OwnerKey.create(tmp_path / "second.key", None)
+    store = FileStore.create(tmp_path / "second", key.database)
     enclave = TrustedEnclave(store, vault=made.vault)
-    second = Session(enclave, "0c" * 16, BOB, bytes(32))
+    second = Session(enclave, key.database, key.signing_key(), key.data_key())
     with store.writer():
-        second.ask(Create())
-    assert isinstance(_refusal(Session(enclave, "0c" * 16, ADA), Open(None))[0], Refused)
+        second.commit(second.ask(Create(key.title())), key.signing_key())
+    assert isinstance(_refusal(Session(enclave, key.database, ADA), Open(None))[0], Refused)
     assert isinstance(_refusal(Session(enclave, made.store.database, ADA), Open(None))[0], Tampered)
     store.close()
 
@@ -239,11 +252,25 @@ def test_the_owner_alone_may_say_that_an_older_version_was_restored(both: Both) 
     older = head.read_bytes()
     owner.grant("bob", text_of(BOB), ["staff"])
     head.write_bytes(older)
-    assert isinstance(_refusal(made.session(ADA), Open(None, restored=True))[0], Tampered)
-    key = made.key
+    key, restore = made.key, Restore(0, (), ())
+    for session in (
+        made.session(ADA),
+        made.session(BOB),
+        made.session(BOB, bytes(32)),
+        made.session(BOB, key.data_key()),
+    ):
+        assert isinstance(_refusal(session, restore)[0], Refused)
+        assert made.enclave.rank(session._number) == 0
     again = made.session(key.signing_key(), key.data_key())
     assert isinstance(_refusal(again, Open(None))[0], Tampered)
-    assert again.ask(Open(None, restored=True)).version == owner.version - 1
+    draft = again.ask(restore)
+    assert made.enclave.rank(again._number) == 2
+    for session in (made.session(ADA), again):  # what was restored is not to be seen before it was brought up
+        assert isinstance(_refusal(session, Open(None))[0], Tampered)
+    draft = again.ask(restore)
+    with made.store.writer():
+        opened = again.commit(draft, key.signing_key())
+    assert (opened.version, opened.catalog.restores) == (owner.version, 1)
     assert made.opened(ADA)
 
 
@@ -274,7 +301,7 @@ def test_a_wrong_owner_is_refused_and_a_successor_is_not(both: Both) -> None:
 
 def test_a_loader_is_held_to_its_allotment(both: Both) -> None:
     made, owner = both
-    owner.grant("bob", text_of(BOB), {"visits": ["load"]}, epsilon="1.5", delta="1e-6")
+    bobs = owner.grant("bob", text_of(BOB), {"visits": ["load"]}, epsilon="1.5", delta="1e-6")
     session = made.opened(BOB)
     for more in (
         {"capacity_cost": (Fraction("0.6"), Fraction(0))},
@@ -286,7 +313,7 @@ def test_a_loader_is_held_to_its_allotment(both: Both) -> None:
     assert isinstance(_refusal(session, negative)[0], InvalidParameter)
     assert isinstance(_refusal(session, Prepare(_plan(owner.table("visits").id)))[0], Refused)
     with made.store.writer():
-        _load(session, load_request(owner, "visits", capacity_cost=(Fraction("0.5"), Fraction(0))))
+        _load(session, load_request(owner, "visits", capacity_cost=(Fraction("0.5"), Fraction(0))), BOB, bobs.id)
     (grant,) = (grant for grant in owner.grants() if grant.name == "bob")
     assert (grant.used_epsilon, grant.used_delta) == (Fraction(3, 2), Fraction(0))
     assert owner.sql("SELECT count(*) FROM visits").fetchone() == (43,)
@@ -294,15 +321,28 @@ def test_a_loader_is_held_to_its_allotment(both: Both) -> None:
     assert isinstance(_refusal(session, again)[0], Overdraft)
 
 
-def _load(session: Session, request: BeginLoad) -> Opened:
+def _load(session: Session, request: BeginLoad, key: Ed25519PrivateKey, grant: str | None = None) -> Opened:
     """Load three rows and thirteen dummies."""
     assert session.ask(request) == LoadBegun(done=False)
     rows = np.zeros((16, 4), np.int64)
     rows[:3] = [(place, place, 3, place) for place in range(3)]
     rows[3:, 3] = 101
-    session.send_rows(rows)
+    session.send_rows(rows[:3])
+    if (draft := session.ask(Pay(request.batch, _charges(request, grant)))) is not None:
+        session.commit(draft, key)
+    session.send_rows(rows[3:])
     session.ask(Reserve(16))
-    return session.ask(Build(3, request.batch))
+    built = session.ask(Build(3, request.batch))
+    assert built is not None
+    return session.commit(built, key)
+
+
+def _charges(request: BeginLoad, grant: str | None = None) -> tuple[Charge, ...]:
+    orders = [(order.attribute, order.epsilon, order.delta) for order in request.orders]
+    return tuple(
+        Charge(request.batch, request.table_id, what, epsilon, delta, 1, new_rows=False, grant=grant)
+        for what, epsilon, delta in (*orders, (CAPACITY, *request.capacity_cost))
+    )
 
 
 def test_a_batch_is_never_built_twice(both: Both) -> None:
@@ -312,11 +352,11 @@ def test_a_batch_is_never_built_twice(both: Both) -> None:
     sessions = [made.session(key.signing_key(), key.data_key()) for _ in range(2)]
     with made.store.writer():
         sessions[0].ask(Open(None))
-        version = _load(sessions[0], request).version
+        _load(sessions[0], request, key.signing_key())
         sessions[1].ask(Open(None))
         assert sessions[1].ask(request) == LoadBegun(done=True)
-        assert sessions[1].ask(Build(3, request.batch)).version == version
-        assert sessions[0].ask(Build(3, request.batch)).version == version
+        assert sessions[1].ask(Build(3, request.batch)) is None
+        assert sessions[0].ask(Build(3, request.batch)) is None
         for batch in ("", "b", "BA" * 16, "ba" * 17, "../" * 8):
             with pytest.raises(ScumbleError):
                 sessions[0].ask(replace(request, batch=batch))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import Tampered
 from scumble.wire import channel as boundary
-from scumble.wire.channel import Greeting, is_succession, open_greeting, seal_greeting, succession
+from scumble.wire.channel import Greeting, open_greeting, seal_greeting
 
 ENCLAVE = X25519PrivateKey.from_private_bytes(bytes(range(32)))
 PUBLIC = ENCLAVE.public_key().public_bytes_raw()
@@ -114,14 +114,3 @@ def test_whatever_a_stranger_seals_is_refused_as_tampered(content: bytes) -> Non
 def test_greetings_made_to_break_a_parser_are_refused(content: bytes) -> None:
     with pytest.raises(Tampered):
         open_greeting(ENCLAVE, _sealed(content))
-
-
-def test_a_succession_is_for_one_database_and_two_keys() -> None:
-    old, new = SIGNER.public_key().public_bytes_raw(), OTHER.public_key().public_bytes_raw()
-    signature = succession(DATABASE, SIGNER, new)
-    assert is_succession(DATABASE, old, new, signature)
-    assert not is_succession("0b" * 16, old, new, signature)
-    assert not is_succession(DATABASE, new, old, signature)
-    assert not is_succession(DATABASE, old, old, signature)
-    assert not is_succession(DATABASE, old, new, succession(DATABASE, OTHER, new))
-    assert not is_succession(DATABASE, old, new, bytes(64))

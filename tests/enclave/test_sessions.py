@@ -7,19 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from enclave_tables import DATA_KEY, DATABASE, OWNER, TITLE
 
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import Busy, InvalidParameter, NotFound, ScumbleError, Tampered
-from scumble.owner.versions import Session
+from scumble.owner.session import Session
 from scumble.store.files import FileStore
 from scumble.wire.channel import Channel, Greeting, done, open_greeting, opened_answer, refusal, seal_greeting
 from scumble.wire.requests import Create, Open
-
-DATA_KEY = bytes(range(32))
-DATABASE = "0a" * 16
-OWNER = Ed25519PrivateKey.from_private_bytes(bytes(32))
 
 Meddle = Callable[[bytes], bytes]
 
@@ -71,8 +67,12 @@ def meddler(store: FileStore) -> Meddler:
 @pytest.fixture
 def session(meddler: Meddler) -> Session:
     session = Session(meddler, DATABASE, OWNER, DATA_KEY)
-    assert session.ask(Create()).version == 1
+    assert _create(session) == 1
     return session
+
+
+def _create(session: Session) -> int:
+    return session.commit(session.ask(Create(TITLE)), OWNER).version
 
 
 def _open(session: Session) -> int:
@@ -236,7 +236,7 @@ def test_a_replayed_greeting_gets_a_session_that_opens_nothing_more(meddler: Med
     seen: list[bytes] = []
     with meddling(meddler, change_greeting=_keeping(seen)):
         session = Session(meddler, DATABASE, OWNER, DATA_KEY)
-    session.ask(Create())
+    _create(session)
     _open(session)
     again, _ = meddler._enclave.greet(seen[0])
     assert again != 1
@@ -250,7 +250,7 @@ def test_a_replayed_session_changes_nothing(meddler: Meddler) -> None:
     seen: list[bytes] = []
     with meddling(meddler, change_greeting=_keeping(seen)):
         session = Session(meddler, DATABASE, OWNER, DATA_KEY)
-    session.ask(Create())
+    _create(session)
     version = _open(session)
     again = None
     try:
@@ -267,7 +267,7 @@ def test_no_nonce_is_used_for_two_answers(meddler: Meddler) -> None:
     seen: list[bytes] = []
     with meddling(meddler, change_greeting=_keeping(seen)):
         session = Session(meddler, DATABASE, OWNER, DATA_KEY)
-    session.ask(Create())  # done the first time, refused the second: two texts, one nonce
+    _create(session)  # done the first time, refused the second: two texts, one nonce
     first = meddler.answers[0]
     try:
         again, _ = meddler._enclave.greet(seen[0])

@@ -1,20 +1,22 @@
-"""Versions: sealed, opened and chained, so that another chain is Tampered; and the vault that remembers the newest."""
+"""Versions: sealed, signed and chained, so that another chain is Tampered; and the vault that remembers the newest."""
 
 import json
 import threading
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
-from enclave_tables import DATABASE, KEYS, MemoryStorage, table_of
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from enclave_tables import DATA_KEY, DATABASE, KEYS, OWNER, OWNER_KEY, TITLE, MemoryStorage, signed_manifest, table_of
 
 from scumble.enclave.grants import AccessList
 from scumble.enclave.pages import DataKeys
 from scumble.enclave.versions import (
     Manifest,
+    Seen,
     Vault,
     check_chain,
-    check_descent,
-    manifest_hash,
+    links_since,
     open_head,
     open_manifest,
     seal_manifest,
@@ -22,45 +24,51 @@ from scumble.enclave.versions import (
 from scumble.errors import ScumbleError, Tampered
 from scumble.wire.catalog import Catalog, Run
 from scumble.wire.grants import Grant
-from scumble.wire.storage import pack, unpack
+from scumble.wire.lineage import Title, first_title, next_title
+from scumble.wire.storage import pack, pack_unsigned, unpack
 
 RUN = "cd" * 16
-ACCESS = AccessList(b"o" * 32)
+ACCESS = AccessList(OWNER_KEY)
 TABLE = table_of("integer", runs=(Run(RUN, "b", None, 32, 16, None, ("00" * 32,)),))
+ADA, EVE = (Ed25519PrivateKey.from_private_bytes(bytes([place] * 32)) for place in (7, 9))
 
 
-def _chain(storage: MemoryStorage, versions: int, keys: DataKeys = KEYS, mark: str = "t") -> list[tuple[int, str]]:
-    previous, anchors = "", []
-    for version in range(1, versions + 1):
-        catalog = Catalog(DATABASE, version, previous, (replace(TABLE, name=mark),))
-        sealed = seal_manifest(keys, catalog, {RUN: 20 + version}, ACCESS)
-        storage.commit(version, sealed)
-        previous = manifest_hash(sealed)
-        anchors.append((version, previous))
+def _catalog(version: int, previous: str = "ff" * 32, /, **more: object) -> Catalog:
+    return replace(Catalog(DATABASE, version, previous, (TABLE,), (TITLE,)), **more)  # type: ignore[arg-type]
+
+
+def _chain(storage: MemoryStorage, versions: int, mark: str = "t", first: int = 1, previous: str = "") -> list[Seen]:
+    """Versions in a row, as they are remembered."""
+    anchors = []
+    for version in range(first, first + versions):
+        catalog = _catalog(version, previous, tables=(replace(TABLE, name=mark),))
+        storage.commit(version, signed_manifest(KEYS, catalog, {RUN: 20 + version}, ACCESS))
+        previous = unpack(storage.manifest(version)).hash
+        anchors.append((0, version, previous))
     return anchors
 
 
 def test_a_manifest_comes_back() -> None:
-    sealed = seal_manifest(KEYS, Catalog(DATABASE, 7, "ff" * 32, (TABLE,)), {RUN: 23}, ACCESS)
+    sealed = signed_manifest(KEYS, _catalog(7), {RUN: 23}, ACCESS)
     manifest = open_manifest(KEYS, sealed)
-    assert manifest.catalog.to_json() == Catalog(DATABASE, 7, "ff" * 32, (TABLE,)).to_json()
+    assert manifest.catalog.to_json() == _catalog(7).to_json()
     assert manifest.real_rows == {RUN: 23}
-    assert manifest.hash == manifest_hash(sealed)
+    assert manifest.hash == unpack(sealed).hash
     assert "23" not in repr(manifest)
-    assert seal_manifest(KEYS, manifest.catalog, {RUN: 23}, ACCESS) != sealed
+    assert signed_manifest(KEYS, manifest.catalog, {RUN: 23}, ACCESS) != sealed
 
 
 def test_its_length_does_not_depend_on_the_rows() -> None:
-    catalog = Catalog(DATABASE, 7, "ff" * 32, (TABLE,))
-    assert len({len(seal_manifest(KEYS, catalog, {RUN: rows}, ACCESS)) for rows in (0, 1, 255, 1 << 40)}) == 1
+    lengths = {len(signed_manifest(KEYS, _catalog(7), {RUN: rows}, ACCESS)) for rows in (0, 1, 255, 1 << 40)}
+    assert len(lengths) == 1
 
 
 def test_the_access_block_comes_back_and_its_length_tells_little() -> None:
-    catalog = Catalog(DATABASE, 7, "ff" * 32, (TABLE,))
     lengths = set()
     for name in ("a", "ada", "x" * 20):
-        access = replace(ACCESS, grants=(Grant("0" * 16, name, b"k" * 32, {"t": frozenset(["read"])}),))
-        sealed = seal_manifest(KEYS, catalog, {RUN: 23}, access)
+        grant = Grant("0" * 16, name, b"k" * 32, {"t": frozenset(["read"])}).signed(DATABASE, OWNER)
+        access = replace(ACCESS, grants=(grant,))
+        sealed = signed_manifest(KEYS, _catalog(7), {RUN: 23}, access)
         assert open_manifest(KEYS, sealed).access == access
         assert repr(open_manifest(KEYS, sealed)) == "Manifest(version=7, real_rows=<secret>, access=<secret>)"
         lengths.add(len(sealed))
@@ -68,7 +76,7 @@ def test_the_access_block_comes_back_and_its_length_tells_little() -> None:
 
 
 def test_every_byte_of_a_manifest_counts() -> None:
-    sealed = seal_manifest(KEYS, Catalog(DATABASE, 1, "", (TABLE,)), {RUN: 5}, ACCESS)
+    sealed = signed_manifest(KEYS, _catalog(1, ""), {RUN: 5}, ACCESS)
     for at in range(len(sealed)):
         with pytest.raises(Tampered):
             open_manifest(KEYS, sealed[:at] + bytes([sealed[at] ^ 1 << at % 8]) + sealed[at + 1 :])
@@ -79,17 +87,96 @@ def test_every_byte_of_a_manifest_counts() -> None:
 
 
 def test_other_keys_open_nothing() -> None:
-    sealed = seal_manifest(KEYS, Catalog(DATABASE, 1, "", ()), {}, ACCESS)
-    for keys in (DataKeys(bytes(32), DATABASE), DataKeys(bytes(range(32)), "0b" * 16)):
+    sealed = signed_manifest(KEYS, _catalog(1, ""), {RUN: 1}, ACCESS)
+    for keys in (DataKeys(bytes(32), DATABASE), DataKeys(DATA_KEY, "0b" * 20)):
         with pytest.raises(Tampered):
             open_manifest(keys, sealed)
 
 
-def _opened(storage: MemoryStorage, anchor: tuple[int, str] | None = None, keys: DataKeys = KEYS) -> Manifest:
+# --- who has signed ----------------------------------------------------------------------------------
+
+
+def _refused(catalog: Catalog, *, keys: DataKeys = KEYS, access: AccessList = ACCESS, **signing: object) -> None:
+    sealed = signed_manifest(keys, catalog, {RUN: 1}, access, **signing)  # type: ignore[arg-type]
+    with pytest.raises(Tampered):
+        open_manifest(keys, sealed)
+
+
+def test_a_version_that_nobody_with_the_right_to_has_signed() -> None:
+    """By a stranger; by somebody whom a stranger has certified; by an analyst of another database."""
+    grant = Grant("0" * 16, "ada", ADA.public_key().public_bytes_raw(), {"t": frozenset(["load"])}, Fraction(1))
+    certificate = grant.signed(DATABASE, OWNER).certificate()
+    assert open_manifest(KEYS, signed_manifest(KEYS, _catalog(2), {RUN: 1}, ACCESS, ADA, certificate)).link is not None
+    _refused(_catalog(2), signer=EVE)
+    _refused(_catalog(2), signer=ADA)
+    _refused(_catalog(2), signer=EVE, certificate=certificate)
+    _refused(_catalog(2), signer=ADA, certificate=grant.signed(DATABASE, EVE).certificate())
+    _refused(_catalog(2), signer=ADA, certificate=grant.signed("0b" * 20, OWNER).certificate())
+    _refused(_catalog(2), signer=OWNER, certificate=certificate)
+    _refused(_catalog(2), signer=ADA, certificate=replace(certificate, terms=bytes(32)))
+
+
+def test_a_version_that_is_not_signed_at_all() -> None:
+    """Only release 0.1 made such, and its ids are no hashes of a key: no other database falls back to that."""
+    public, sealed = seal_manifest(KEYS, _catalog(2), {RUN: 1}, ACCESS)
+    untitled, sealed_untitled = seal_manifest(KEYS, _catalog(2, titles=()), {RUN: 1}, ACCESS)
+    for manifest in (
+        pack_unsigned(public, sealed),
+        pack_unsigned(untitled, sealed_untitled),
+        pack(public, sealed, b"-"),
+    ):
+        with pytest.raises(Tampered):
+            open_manifest(KEYS, manifest)
+
+
+def test_a_database_cannot_be_given_away_without_both_keys() -> None:
+    """A title for the provider's key, or under a data key that the owner has not named, is no title."""
+    new_data_key = b"d" * 32
+    new, theirs = DataKeys(new_data_key, DATABASE), AccessList(EVE.public_key().public_bytes_raw())
+    honest = next_title(DATABASE, 2, OWNER, EVE, new_data_key)
+    handed_over = signed_manifest(new, _catalog(2, titles=(TITLE, honest)), {RUN: 1}, theirs, EVE)
+    assert open_manifest(new, handed_over).access == theirs
+    forged = next_title(DATABASE, 2, EVE, EVE, new_data_key)
+    own = Title(2, OWNER_KEY, honest.data_key_hash, b"", (EVE.sign(b""), EVE.sign(b"")))
+    for title in (
+        forged,
+        replace(honest, signatures=honest.signatures[:1]),
+        replace(honest, signatures=(honest.signatures[0], bytes(64))),
+        replace(honest, signatures=(bytes(64), honest.signatures[1])),
+        replace(honest, signatures=honest.signatures[::-1]),
+        replace(honest, version=3),
+        replace(honest, data_key_hash=bytes(32)),
+        replace(honest, nonce=b"n"),
+        next_title("0b" * 20, 2, OWNER, EVE, new_data_key),
+    ):
+        _refused(_catalog(2, titles=(TITLE, title)), keys=new, access=theirs, signer=EVE)
+    for titles in ((own,), (TITLE, own), (TITLE,), ()):
+        _refused(_catalog(2, titles=titles), keys=new, access=ACCESS, signer=EVE)
+    _refused(_catalog(2, titles=(TITLE, honest)), keys=new, access=ACCESS, signer=OWNER)  # it is no longer the owner's
+    _refused(_catalog(2, titles=(TITLE, honest)), keys=KEYS, access=theirs, signer=EVE)  # nor under the old data key
+
+
+def test_an_id_belongs_to_the_key_that_it_is_a_hash_of() -> None:
+    for title in (
+        first_title(DATABASE, EVE, b"n" * 32, DATA_KEY),
+        first_title(DATABASE, OWNER, b"m" * 32, DATA_KEY),
+        replace(TITLE, data_key_hash=bytes(32)),
+        replace(TITLE, version=2),
+        replace(TITLE, signatures=()),
+    ):
+        _refused(_catalog(2, titles=(title,)), signer=EVE, access=AccessList(title.owner))
+        _refused(_catalog(2, titles=(title,)), signer=OWNER, access=AccessList(title.owner))
+
+
+# --- how versions follow each other ------------------------------------------------------------------
+
+
+def _opened(storage: MemoryStorage, anchor: Seen | None = None, keys: DataKeys = KEYS) -> Manifest:
     """The current version, which has to descend from the anchored one."""
     head = open_head(storage, keys, DATABASE)
     if anchor is not None:
-        check_descent(storage, head, anchor)
+        links = links_since(storage, head, anchor)
+        assert [link.draft.version for link in links] == list(range(anchor[1] + 1, head.catalog.version + 1))
     return head
 
 
@@ -98,14 +185,15 @@ def test_every_later_version_descends_from_every_earlier_one() -> None:
     anchors = _chain(storage, 6)
     for anchor in (None, *anchors):
         assert _opened(storage, anchor).catalog.version == 6
-    check_chain(storage, _opened(storage).catalog)
+    check_chain(storage, _opened(storage))
 
 
 def test_a_rollback_a_fork_and_a_gap() -> None:
     storage, other = MemoryStorage(), MemoryStorage()
     anchors = _chain(storage, 6)
     forked = _chain(other, 8, mark="u")
-    for anchor in ((7, "00" * 32), (6, "00" * 32), (6, anchors[4][1]), (3, anchors[3][1]), *forked):
+    strange = [(0, 7, "00" * 32), (0, 6, "00" * 32), (0, 6, anchors[4][2]), (0, 3, anchors[3][2]), (1, *anchors[3][1:])]
+    for anchor in (*strange, *forked):
         with pytest.raises(Tampered):
             _opened(storage, anchor)
     del storage.manifests[6]
@@ -120,10 +208,36 @@ def test_a_rollback_a_fork_and_a_gap() -> None:
             storage.manifests[version] = spoiled
         head = _opened(storage, anchors[4])  # which needs none of the earlier ones
         with pytest.raises(Tampered):
-            check_chain(storage, head.catalog)
+            check_chain(storage, head)
         with pytest.raises(Tampered):
             _opened(storage, anchors[0])
         storage.manifests = before
+
+
+def test_the_owner_alone_goes_back_to_an_older_version() -> None:
+    """Then it follows every version that was seen before, whichever of them is still there."""
+    storage = MemoryStorage()
+    anchors = _chain(storage, 6)
+    for version in (5, 6):
+        del storage.manifests[version]
+    restored = _catalog(5, anchors[3][2], restores=1)
+    storage.commit(5, signed_manifest(KEYS, restored, {RUN: 1}, ACCESS))
+    head = open_head(storage, KEYS, DATABASE)
+    for anchor in anchors:
+        assert links_since(storage, head, anchor)[-1].draft.restores == 1
+    for anchor in ((1, 6, anchors[5][2]), (2, 3, anchors[2][2])):
+        with pytest.raises(Tampered):
+            links_since(storage, head, anchor)
+    storage.commit(6, signed_manifest(KEYS, _catalog(6, head.hash), {RUN: 1}, ACCESS))  # as if there was no restore
+    with pytest.raises(Tampered):
+        links_since(storage, open_head(storage, KEYS, DATABASE), (0, 1, anchors[0][2]))
+    grant = Grant("0" * 16, "ada", ADA.public_key().public_bytes_raw(), {"t": frozenset(["load"])}, Fraction(1))
+    by_ada = signed_manifest(
+        KEYS, _catalog(6, head.hash, restores=2), {RUN: 1}, ACCESS, ADA, grant.signed(DATABASE, OWNER).certificate()
+    )
+    storage.commit(6, by_ada)
+    with pytest.raises(Tampered):
+        links_since(storage, open_head(storage, KEYS, DATABASE), (1, 5, head.hash))
 
 
 def test_nothing_and_the_manifest_of_another_database() -> None:
@@ -132,14 +246,17 @@ def test_nothing_and_the_manifest_of_another_database() -> None:
         _opened(storage)
     _chain(storage, 1)
     with pytest.raises(Tampered):
-        open_head(storage, KEYS, "0c" * 16)
+        open_head(storage, KEYS, "0c" * 20)
 
 
 def test_a_chain_over_a_change_of_keys() -> None:
-    """Earlier versions are vouched for by hashes: their key is not needed."""
+    """Earlier versions are vouched for by hashes and signatures: their key is not needed."""
     storage, new = MemoryStorage(), DataKeys(bytes(32), DATABASE)
     anchors = _chain(storage, 3)
-    storage.commit(4, seal_manifest(new, Catalog(DATABASE, 4, anchors[-1][1], ()), {}, ACCESS))
+    title = next_title(DATABASE, 4, OWNER, ADA, bytes(32))
+    owned = AccessList(ADA.public_key().public_bytes_raw())
+    catalog = _catalog(4, anchors[-1][2], titles=(TITLE, title))
+    storage.commit(4, signed_manifest(new, catalog, {RUN: 1}, owned, ADA))
     for anchor in anchors:
         assert _opened(storage, anchor, new).catalog.version == 4
     with pytest.raises(Tampered):
@@ -147,21 +264,23 @@ def test_a_chain_over_a_change_of_keys() -> None:
 
 
 def test_a_sealed_part_under_another_catalog() -> None:
-    sealed = seal_manifest(KEYS, Catalog(DATABASE, 2, "", (TABLE,)), {RUN: 5}, ACCESS)
-    public, secret = unpack(sealed)
+    public, secret, signed = unpack(signed_manifest(KEYS, _catalog(2), {RUN: 5}, ACCESS))
     catalog = json.loads(public)
     catalog["tables"][0]["runs"][0]["capacity"] = 16
     with pytest.raises(Tampered):
-        open_manifest(KEYS, pack(json.dumps(catalog, separators=(",", ":")).encode(), secret))
+        open_manifest(KEYS, pack(json.dumps(catalog, separators=(",", ":")).encode(), secret, signed))
     with pytest.raises(ScumbleError):
-        open_manifest(KEYS, pack(b"", secret))
+        open_manifest(KEYS, pack(b"", secret, signed))
 
 
 # --- the vault -------------------------------------------------------------------------------------
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
-OWNER = bytes(range(32))
-OTHER = "0b" * 16
+OTHER = "0b" * 20
+
+
+def _manifest(version: int, digest: str, restores: int = 0) -> Manifest:
+    return Manifest(_catalog(version, restores=restores), digest, {}, ACCESS)
 
 
 def _known(vault: Vault, database: str = DATABASE) -> tuple[bytes, int, str] | None:
@@ -172,37 +291,37 @@ def _known(vault: Vault, database: str = DATABASE) -> tuple[bytes, int, str] | N
 def test_a_database_is_locked_until_its_key_is_brought() -> None:
     vault = Vault()
     assert vault.get(DATABASE) is None
-    vault.remember(DATABASE, KEY, OWNER, 3, "h3")
+    vault.remember(DATABASE, KEY, _manifest(3, "h3"))
     assert _known(vault) == (KEY, 3, "h3")
     assert vault.get(OTHER) is None
 
 
 def test_what_is_not_new_is_the_same_object() -> None:
     vault = Vault()
-    first = vault.remember(DATABASE, KEY, OWNER, 3, "h3")
-    assert vault.remember(DATABASE, KEY, OWNER, 3, "h3") is first
+    first = vault.remember(DATABASE, KEY, _manifest(3, "h3"))
+    assert vault.remember(DATABASE, KEY, _manifest(3, "h3")) is first
     assert vault.changes == 1
-    assert vault.remember(DATABASE, OTHER_KEY, OWNER, 3, "h3") is not first
+    assert vault.remember(DATABASE, OTHER_KEY, _manifest(3, "h3")) is not first
     assert vault.changes == 2
 
 
 def test_another_enclave_takes_over_what_is_newer() -> None:
     one, other = Vault(), Vault()
-    one.remember(DATABASE, KEY, OWNER, 3, "h3")
-    one.remember(OTHER, OTHER_KEY, OWNER, 9, "h9")
-    other.remember(OTHER, KEY, OWNER, 10, "h10")
+    one.remember(DATABASE, KEY, _manifest(3, "h3"))
+    one.remember(OTHER, OTHER_KEY, _manifest(9, "h9"))
+    other.remember(OTHER, KEY, _manifest(10, "h10"))
     other.adopt(one.export())
     assert _known(other) == (KEY, 3, "h3")
     assert _known(other, OTHER) == (KEY, 10, "h10")
-    one.adopt(other.export(OTHER))
+    one.adopt(other.export())
     assert _known(one, OTHER) == (KEY, 10, "h10")
     assert _known(one) == (KEY, 3, "h3")
 
 
 def test_an_older_version_never_takes_a_newer_one_s_place() -> None:
     vault, behind = Vault(), Vault()
-    vault.remember(DATABASE, KEY, OWNER, 5, "h5")
-    behind.remember(DATABASE, OTHER_KEY, OWNER, 4, "h4")
+    vault.remember(DATABASE, KEY, _manifest(5, "h5"))
+    behind.remember(DATABASE, OTHER_KEY, _manifest(4, "h4"))
     before = vault.get(DATABASE)
     vault.adopt(behind.export())
     assert vault.get(DATABASE) is before
@@ -210,20 +329,20 @@ def test_an_older_version_never_takes_a_newer_one_s_place() -> None:
 
 def test_an_older_version_that_was_restored_takes_a_newer_one_s_place_everywhere() -> None:
     vault, behind = Vault(), Vault()
-    vault.remember(DATABASE, KEY, OWNER, 5, "h5")
+    vault.remember(DATABASE, KEY, _manifest(5, "h5"))
     behind.adopt(vault.export())
-    vault.remember(DATABASE, KEY, OWNER, 4, "h4", restored=True)
+    vault.remember(DATABASE, KEY, _manifest(4, "h4", 1))
     vault.adopt(behind.export())
     assert _known(vault) == (KEY, 4, "h4")
     behind.adopt(vault.export())
     assert _known(behind) == (KEY, 4, "h4")
-    vault.remember(DATABASE, KEY, OWNER, 5, "another h5")
+    vault.remember(DATABASE, KEY, _manifest(5, "another h5", 1))
     behind.adopt(vault.export())
     assert _known(behind) == (KEY, 5, "another h5")
 
 
 @pytest.mark.parametrize(
-    "exported", [b"", b"[]", b"{", b'{"a": 1}', b'{"a": ["zz", 1, ""]}', b'{"a": ["00", 1]}', b"\xff"]
+    "exported", [b"", b"[]", b"{", b'{"a": 1}', b'{"a": ["zz", "", 0, 1, ""]}', b'{"a": ["00", 1]}', b"\xff"]
 )
 def test_what_no_vault_has_exported_is_refused(exported: bytes) -> None:
     with pytest.raises(Tampered):
@@ -232,7 +351,7 @@ def test_what_no_vault_has_exported_is_refused(exported: bytes) -> None:
 
 def test_no_key_in_a_repr() -> None:
     vault = Vault()
-    unlocked = vault.remember(DATABASE, KEY, OWNER, 3, "h3")
+    unlocked = vault.remember(DATABASE, KEY, _manifest(3, "h3"))
     assert "k" * 8 not in repr(vault) + repr(unlocked)
 
 
@@ -244,7 +363,7 @@ def test_threads_that_take_over_end_with_the_newest_of_each_database() -> None:
         for version in range(1, 60):
             other = Vault()
             for name in names:
-                other.remember(name, KEY, OWNER, version * 4 + offset, f"h{version * 4 + offset}")
+                other.remember(name, KEY, _manifest(version * 4 + offset, f"h{version * 4 + offset}"))
             vault.adopt(other.export())
 
     threads = [threading.Thread(target=work, args=(offset,)) for offset in range(4)]

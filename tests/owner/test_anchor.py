@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from scumble.errors import FileError, InvalidParameter, NewerVersion, Tampered
+from scumble.owner.anchor import Anchor, _mac
 from scumble.owner.key_file import canonical
 from scumble.owner.keys import OwnerKey
-from scumble.owner.versions import Anchor, _anchor_mac
 
 DATABASE = "00112233445566778899aabbccddeeff"
 KEY = OwnerKey(DATABASE, bytes(32)).anchor_key()
@@ -25,7 +25,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def signed(content: dict[str, Any]) -> bytes:
-    return canonical(content | {"mac": _anchor_mac(content, KEY)})
+    return canonical(content | {"mac": _mac(content, KEY)})
 
 
 def refused(file: Path, data: bytes) -> None:
@@ -91,10 +91,10 @@ def test_what_was_never_an_anchor(file: Path, data: bytes) -> None:
 
 
 def test_a_later_format_is_told_from_damage_by_its_mac(file: Path) -> None:
-    file.write_bytes(signed({"format": 2, "anything": "else"}))
+    file.write_bytes(signed({"format": 3, "anything": "else"}))
     with pytest.raises(NewerVersion):
         Anchor.load(file, KEY)
-    refused(file, canonical({"format": 2, "anything": "else"}))
+    refused(file, canonical({"format": 3, "anything": "else"}))
 
 
 def test_signed_nonsense(file: Path) -> None:

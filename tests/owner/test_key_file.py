@@ -16,6 +16,7 @@ from scumble.errors import Exists, FileError, InvalidParameter, KeyRefused, Newe
 from scumble.owner import key_file
 from scumble.owner.key_file import is_protected
 from scumble.owner.keys import OwnerKey
+from scumble.wire.lineage import database_id
 
 DATABASE = "00112233445566778899aabbccddeeff"
 ROOT = bytes(range(32))
@@ -48,11 +49,11 @@ def encoded(key: OwnerKey = KEY, passphrase: str | None = PASSPHRASE) -> bytes:
 def test_what_was_created_opens_and_only_the_owner_can_read_it(file: Path, passphrase: str | None) -> None:
     before = os.umask(0)
     try:
-        key = OwnerKey.create(file, DATABASE, passphrase)
+        key = OwnerKey.create(file, passphrase)
     finally:
         os.umask(before)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert key.database == DATABASE
+    assert key.database == database_id(key.public_key(), key.nonce())
     assert len(key.root) == 32
     assert key.next_root is None
     assert OwnerKey.open(file, passphrase) == key
@@ -64,20 +65,20 @@ def test_what_was_created_opens_and_only_the_owner_can_read_it(file: Path, passp
 
 def test_the_cost_that_is_shipped(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    key = OwnerKey.create(file, DATABASE, PASSPHRASE)
+    key = OwnerKey.create(file, PASSPHRASE)
     assert json.loads(file.read_bytes())["kdf"]["n"] >= 2**15
     assert OwnerKey.open(file, PASSPHRASE) == key
 
 
 def test_two_keys_are_never_the_same(tmp_path: Path) -> None:
-    keys = [OwnerKey.create(tmp_path / f"{number}.key", DATABASE, None) for number in range(3)]
+    keys = [OwnerKey.create(tmp_path / f"{number}.key", None) for number in range(3)]
     assert len({key.root for key in keys}) == 3
 
 
 @pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
 @pytest.mark.parametrize("key", [KEY, REKEYING])
 def test_replace_keeps_both_roots_and_changes_the_passphrase(file: Path, key: OwnerKey, passphrase: str | None) -> None:
-    OwnerKey.create(file, DATABASE, "the first one")
+    OwnerKey.create(file, "the first one")
     key.save(file, passphrase)
     assert OwnerKey.open(file, passphrase) == key
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -89,7 +90,7 @@ def test_replace_keeps_both_roots_and_changes_the_passphrase(file: Path, key: Ow
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o610, 0o644])
 def test_a_clear_key_that_others_can_reach_is_refused(file: Path, mode: int) -> None:
-    key = OwnerKey.create(file, DATABASE, None)
+    key = OwnerKey.create(file, None)
     file.chmod(mode)
     with pytest.raises(KeyRefused, match="chmod 600") as refusal:
         OwnerKey.open(file)
@@ -99,16 +100,16 @@ def test_a_clear_key_that_others_can_reach_is_refused(file: Path, mode: int) -> 
 
 
 def test_a_sealed_key_may_be_read_by_anybody(file: Path) -> None:
-    key = OwnerKey.create(file, DATABASE, PASSPHRASE)
+    key = OwnerKey.create(file, PASSPHRASE)
     file.chmod(0o644)
     assert OwnerKey.open(file, PASSPHRASE) == key
 
 
 def test_what_is_there_is_never_overwritten_by_create(file: Path) -> None:
-    OwnerKey.create(file, DATABASE, PASSPHRASE)
+    OwnerKey.create(file, PASSPHRASE)
     before = file.read_bytes()
     with pytest.raises(Exists):
-        OwnerKey.create(file, DATABASE, PASSPHRASE)
+        OwnerKey.create(file, PASSPHRASE)
     assert file.read_bytes() == before
     assert list(file.parent.iterdir()) == [file]
 
@@ -116,11 +117,11 @@ def test_what_is_there_is_never_overwritten_by_create(file: Path) -> None:
 def test_create_does_not_follow_a_dangling_link(file: Path) -> None:
     file.symlink_to(file.parent / "elsewhere")
     with pytest.raises(Exists):
-        OwnerKey.create(file, DATABASE, None)
+        OwnerKey.create(file, None)
 
 
 def test_replace_follows_a_link(file: Path, tmp_path: Path) -> None:
-    OwnerKey.create(file, DATABASE, PASSPHRASE)
+    OwnerKey.create(file, PASSPHRASE)
     link = tmp_path / "link.key"
     link.symlink_to(file)
     REKEYING.save(link, PASSPHRASE)
@@ -130,7 +131,7 @@ def test_replace_follows_a_link(file: Path, tmp_path: Path) -> None:
 
 def test_a_key_cannot_be_written_where_there_is_no_folder(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="cannot be written"):
-        OwnerKey.create(tmp_path / "none" / "clinic.key", DATABASE, None)
+        OwnerKey.create(tmp_path / "none" / "clinic.key", None)
     with pytest.raises(FileError, match="cannot be written"):
         KEY.save(tmp_path / "none" / "clinic.key", None)
 
@@ -177,7 +178,7 @@ def test_a_passphrase_of_bytes_that_are_no_text(file: Path, monkeypatch: pytest.
 
 def test_an_empty_passphrase_is_not_taken(file: Path) -> None:
     with pytest.raises(InvalidParameter, match="protects nothing"):
-        OwnerKey.create(file, DATABASE, "")
+        OwnerKey.create(file, "")
     assert not file.exists()
 
 
@@ -391,7 +392,7 @@ except KeyRefused:
 def test_a_failure_during_replace_keeps_the_old_key(
     file: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
 ) -> None:
-    key = OwnerKey.create(file, DATABASE, PASSPHRASE)
+    key = OwnerKey.create(file, PASSPHRASE)
     before = file.read_bytes()
 
     def fail(*_: object, **__: object) -> None:
@@ -414,11 +415,11 @@ def test_a_failure_during_create_leaves_nothing(file: Path, monkeypatch: pytest.
         with monkeypatch.context() as patch:
             patch.setattr(os, step, fail)
             with pytest.raises(FileError, match="No space left"):
-                OwnerKey.create(file, DATABASE, None)
+                OwnerKey.create(file, None)
         assert not list(file.parent.iterdir())
 
 
-@pytest.mark.parametrize("write_it", [lambda f: OwnerKey.create(f, DATABASE, None), lambda f: KEY.save(f, None)])
+@pytest.mark.parametrize("write_it", [lambda f: OwnerKey.create(f, None), lambda f: KEY.save(f, None)])
 def test_the_content_is_synced_before_its_name_and_the_folder_after(
     file: Path, monkeypatch: pytest.MonkeyPatch, write_it: Callable[[Path], object]
 ) -> None:

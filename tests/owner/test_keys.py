@@ -33,13 +33,13 @@ def test_an_identity_is_the_same_whenever_it_is_opened(tmp_path: Path, passphras
 
 def test_the_two_kinds_of_key_files_are_not_taken_for_each_other(tmp_path: Path) -> None:
     AnalystKey.create(tmp_path / "ada.key", None)
-    OwnerKey.create(tmp_path / "db.key", DATABASE, None)
+    database = OwnerKey.create(tmp_path / "db.key", None).database
     with pytest.raises(KeyRefused, match="analyst"):
         OwnerKey.open(tmp_path / "ada.key")
     with pytest.raises(KeyRefused, match="owner"):
         AnalystKey.open(tmp_path / "db.key")
     assert isinstance(open_key(tmp_path / "ada.key", DATABASE), AnalystKey)
-    assert isinstance(open_key(tmp_path / "db.key", DATABASE), OwnerKey)
+    assert isinstance(open_key(tmp_path / "db.key", database), OwnerKey)
     with pytest.raises(KeyRefused, match="another database"):
         open_key(tmp_path / "db.key", "0b" * 16)
 

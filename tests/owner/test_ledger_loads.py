@@ -16,7 +16,7 @@ from scumble.errors import Exists, InvalidParameter, LedgerBusy, Overdraft, Scum
 from scumble.owner.database import Database
 from scumble.owner.ledger import RecordedBudget
 from scumble.owner.loading import LoadReport
-from scumble.owner.versions import Session
+from scumble.owner.session import Session
 from scumble.privacy.budget import show
 from scumble.wire.requests import Request
 

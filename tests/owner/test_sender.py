@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from scumble.owner.loading import _Sender
-from scumble.owner.versions import Session
+from scumble.owner.session import Session
 from scumble.types import schema_of
 
 TABLE = pa.table({"k": [3, 1, 4, 1, 5], "name": ["a", None, "ü", "", "e"]})

@@ -3,7 +3,6 @@
 import contextlib
 import http.client
 import json
-import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -202,6 +201,9 @@ class Lying:
     def writer(self, busy_seconds: float = 5) -> "nullcontext[None]":
         return nullcontext()
 
+    def rights_writer(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     @property
     def stamp_lags(self) -> bool:
         return False
@@ -227,14 +229,15 @@ class Provider:
         self.stores: dict[str, FileStore] = {}
 
     def begin(self, name: str, member: int = 0) -> Database:
-        path, database = self.folder / f"{name}.key", secrets.token_hex(16)
-        store = FileStore.create(self.folder / name, database)
+        path = self.folder / f"{name}.key"
+        key = OwnerKey.create(path, None)
+        store = FileStore.create(self.folder / name, key.database)
         self._kept.callback(store.close)
         self._kept.enter_context(store.writer())
         self.stores[name] = store
         with Ledger.open(key_file.ledger_path(path), 100, delta_limit="1e-6"):
             pass
-        return Database.begin(self.front(name, member), OwnerKey.create(path, database, None), path)
+        return Database.begin(self.front(name, member), key, path)
 
     def owner(self, name: str, member: int = 0) -> Database:
         path = self.folder / f"{name}.key"

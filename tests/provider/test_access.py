@@ -19,9 +19,10 @@ from scumble.owner.indexes import IndexSpec
 from scumble.owner.keys import AnalystKey, OwnerKey
 from scumble.owner.remote.address import Address
 from scumble.owner.remote.service import RemoteService, Transport
-from scumble.owner.versions import Session
+from scumble.owner.session import Session
 from scumble.wire import requests
 from scumble.wire.grants import Grant
+from scumble.wire.lineage import Title
 from scumble.wire.plan import Plan
 from scumble.wire.requests import (
     AddGrant,
@@ -216,7 +217,8 @@ def test_an_analyst_cannot_do_what_is_the_owners(clinic: Clinic) -> None:
         grant = Grant("0" * 16, "x", bytes(32), {"t": frozenset(["read"])})
         owners: list[requests.Request[Any]] = [
             DropTable("t"), DropTable("absent"), RevokeGrant("lab"), ListGrants(), RevokeGrant("nobody"),
-            AddGrant(grant, rehearsed=False), CheckChain(), Reseal(bytes(32), bytes(32), bytes(64)),
+            AddGrant(grant, rehearsed=False), CheckChain(),
+            Reseal(bytes(32), Title(2, bytes(32), bytes(32), b"", ()), ()),
         ]  # fmt: skip
         shapes = set()
         for request in owners:

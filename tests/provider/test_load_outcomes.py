@@ -17,10 +17,10 @@ import pytest
 
 from scumble.cli import main
 from scumble.errors import Exists, Unavailable, Unfinished
-from scumble.owner import database as owner_database
+from scumble.owner import versions as owner_versions
 from scumble.owner.database import Database
 from scumble.owner.ledger import Ledger
-from scumble.owner.versions import Session
+from scumble.owner.session import Session
 from scumble.wire.grants import public_text
 from scumble.wire.requests import Request
 from serving import Serving, serving
@@ -33,7 +33,7 @@ COST = Fraction(11, 10)  # of the index and the capacity
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The owner's folder, with the rows to load."""
-    monkeypatch.setattr(owner_database, "PAUSES_SECONDS", (0.1, 0.2, 0.3))
+    monkeypatch.setattr(owner_versions, "PAUSES_SECONDS", (0.1, 0.2, 0.3))
     home = tmp_path / "home"
     home.mkdir()
     numbers = np.arange(ROWS)

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 from scumble.owner.keys import OwnerKey
-from scumble.owner.versions import Session
+from scumble.owner.session import Session
 from scumble.wire.channel import Channel
 from serving import Serving, serving
 

@@ -11,9 +11,11 @@ from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from scumble.attestation import Evidence, report_data
 from scumble.attestation.evidence import STATEMENT, SimulatedProducer
+from scumble.enclave.grants import AccessList
 from scumble.enclave.sharing import MOST_CHALLENGES, NONCE_BYTES, Sharing
-from scumble.enclave.versions import Vault
+from scumble.enclave.versions import Manifest, Vault
 from scumble.errors import AttestationRefused, ScumbleError, Tampered
+from scumble.wire.catalog import Catalog
 
 DATABASE, DATA_KEY, HASH = "0a" * 16, bytes(range(100, 132)), "cd" * 32
 OWNER = bytes(range(32))
@@ -40,7 +42,9 @@ class Member:
         self.sharing = Sharing(self.private_key, self.vault, code or Code())
 
     def unlock(self, version: int) -> None:
-        self.vault.remember(DATABASE, DATA_KEY, OWNER, version, HASH)
+        self.vault.remember(
+            DATABASE, DATA_KEY, Manifest(Catalog(DATABASE, version, "", ()), HASH, {}, AccessList(OWNER))
+        )
 
 
 @dataclass

@@ -19,7 +19,7 @@ from scumble.errors import Locked, Refused, Unavailable
 from scumble.owner.keys import AnalystKey, OwnerKey
 from scumble.owner.remote.address import Address
 from scumble.owner.remote.service import RemoteService, Transport
-from scumble.owner.versions import Session
+from scumble.owner.session import Session
 from scumble.provider.fleet import EnclaveProcess, Fleet, Serve
 from scumble.wire.pipe import Attest, Bytes, Job
 from serving import Serving, serving

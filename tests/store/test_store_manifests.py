@@ -27,13 +27,15 @@ def test_the_widths_of_release_0_1_are_those_that_it_wrote(nullable: bool) -> No
 
 
 def test_a_manifest_without_widths_has_the_same_shapes() -> None:
-    assert stated_shapes(pack(json.dumps(CATALOG_0_1).encode(), b"")) == stated_shapes(manifest(1, {"ab": 3, "cd": 2}))
+    assert stated_shapes(pack(json.dumps(CATALOG_0_1).encode(), b"", b"signed")) == stated_shapes(
+        manifest(1, {"ab": 3, "cd": 2})
+    )
 
 
 def test_widths_alone_say_how_large_a_run_is() -> None:
     catalog = json.loads(json.dumps(CATALOG_0_1))
     catalog["tables"][0] |= {"row_bytes": [3, 70], "schema": "of types that this release has never heard of"}
-    shape = stated_shapes(pack(json.dumps(catalog).encode(), b""))[1]["ab"]
+    shape = stated_shapes(pack(json.dumps(catalog).encode(), b"", b"signed"))[1]["ab"]
     assert shape.columns == ((0, 16 * 3 + 16, 3), (3 * (16 * 3 + 16), 16 * 70 + 16, 3))
 
 

@@ -15,7 +15,7 @@ from store_databases import SLOT_BYTES, check_run, database, manifest, read
 from scumble.errors import InvalidParameter, NotFound, Tampered
 from scumble.store.files import FileStore
 from scumble.store.manifests import stated_shapes
-from scumble.wire.storage import MAGIC, pack, public_part, unpack
+from scumble.wire.storage import MAGIC, pack, pack_unsigned, public_part, unpack
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -26,18 +26,18 @@ in_a_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixtur
 
 @given(st.binary(), st.binary())
 def test_an_envelope_comes_apart_as_it_was_put_together(public: bytes, sealed: bytes) -> None:
-    assert unpack(pack(public, sealed)) == (public, sealed)
-    assert public_part(pack(public, sealed)) == public
+    assert unpack(pack(public, sealed, b"signed")) == (public, sealed, b"signed")
+    assert public_part(pack(public, sealed, b"signed")) == public
 
 
 @given(st.binary() | st.binary().map(lambda rest: MAGIC + rest), st.integers(0, 100))
 def test_any_bytes_are_an_envelope_or_tampered(content: bytes, cut: int) -> None:
-    for manifest_bytes in (content, pack(b"public", b"sealed")[:cut]):
+    for manifest_bytes in (content, pack(b"public", b"sealed", b"signed")[:cut]):
         try:
-            public, sealed = unpack(manifest_bytes)
+            parts = unpack(manifest_bytes)
         except Tampered:
             continue
-        assert pack(public, sealed) == manifest_bytes
+        assert (pack(*parts) if parts.signed else pack_unsigned(parts.public, parts.sealed)) == manifest_bytes
 
 
 def test_a_catalog_beyond_its_length_field_is_refused() -> None:
@@ -46,13 +46,13 @@ def test_a_catalog_beyond_its_length_field_is_refused() -> None:
             return 1 << 32
 
     with pytest.raises(InvalidParameter):
-        pack(Huge(), b"")
+        pack(Huge(), b"", b"")
 
 
 @given(JSON)
 def test_any_json_is_a_catalog_or_tampered(value: Any) -> None:
     with pytest.raises(Tampered):
-        stated_shapes(pack(json.dumps(value).encode(), b""))
+        stated_shapes(pack(json.dumps(value).encode(), b"", b"signed"))
 
 
 def _places(tree: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -75,7 +75,7 @@ def test_a_catalog_altered_anywhere_has_shapes_that_fit_or_is_tampered(place: tu
         inner = inner[key]
     inner[place[-1]] = value
     try:
-        version, shapes = stated_shapes(pack(json.dumps(catalog).encode(), b""))
+        version, shapes = stated_shapes(pack(json.dumps(catalog).encode(), b"", b"signed"))
     except Tampered:
         return
     assert 0 <= version < 1 << 62
@@ -90,10 +90,10 @@ def test_a_catalog_that_would_take_forever_is_tampered() -> None:
         del catalog["tables"][0]["row_bytes"]  # as release 0.1 wrote it
         catalog["tables"][0]["schema"][0]["type"] = {"kind": "decimal", "sql": "decimal", field: value, "digits": value}
         with pytest.raises(Tampered):
-            stated_shapes(pack(json.dumps(catalog).encode(), b""))
+            stated_shapes(pack(json.dumps(catalog).encode(), b"", b"signed"))
     for deep in (b"[" * 100_000, b'{"a":' * 100_000, b"1" * 5000, b"\xff\xfe", b"\xef\xbb\xbf{}"):
         with pytest.raises(Tampered):
-            stated_shapes(pack(deep, b""))
+            stated_shapes(pack(deep, b"", b"signed"))
 
 
 def _put_head(folder: Path, content: bytes, version: int = 1) -> None:
@@ -112,7 +112,7 @@ def test_any_manifest_under_its_right_name_is_tampered(
     store = database(folder, ("ab", 1))
     _put_head(folder, content)
     _check_refused(store, folder)
-    _put_head(folder, pack(content, content))
+    _put_head(folder, pack(content, content, b"signed"))
     _check_refused(store, folder)
     shutil.rmtree(folder)
 
@@ -246,7 +246,7 @@ def test_a_catalog_with_other_widths_is_followed_and_then_forgotten(tmp_path: Pa
     genuine = store.head()
     catalog = json.loads(public_part(genuine))
     catalog["tables"][0]["row_bytes"][0] = 4
-    _put_head(tmp_path, pack(json.dumps(catalog).encode(), b""))
+    _put_head(tmp_path, pack(json.dumps(catalog).encode(), b"", b"signed"))
     store.head()
     with pytest.raises(Tampered):
         read(store, "ab", 0, 0, 1)

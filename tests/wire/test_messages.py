@@ -9,9 +9,11 @@ import pytest
 from scumble.enclave.sessions import _HANDLERS
 from scumble.errors import InvalidParameter
 from scumble.types import Column, Schema, parse_domain, parse_type
+from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant
+from scumble.wire.lineage import Title
 from scumble.wire.messages import from_fields, from_list, to_list
-from scumble.wire.pipe import Call, CreateRun, FinishRun, Greet, Job, MayWrite, ReadPages, Relay, Share, unpack_answer
+from scumble.wire.pipe import Call, CreateRun, FinishRun, Greet, Job, Rank, ReadPages, Relay, Share, unpack_answer
 from scumble.wire.plan import Aggregate, Aggregates, Constant, Plan
 from scumble.wire.requests import (
     Abandon,
@@ -20,17 +22,21 @@ from scumble.wire.requests import (
     Build,
     CheckChain,
     CheckPages,
+    Commit,
     Create,
     DropTable,
     ForgetPlans,
     IndexOrder,
     ListGrants,
     Open,
+    Pay,
     Prepare,
     Request,
     Reseal,
     Reserve,
+    Restore,
     RevokeGrant,
+    Upgrade,
     pack_request,
     request_kind,
 )
@@ -39,21 +45,27 @@ ORDER = IndexOrder("k", parse_domain("int:0:9"), Fraction(1, 3), Fraction(0), Fr
 ZERO = Fraction(0), Fraction(0)
 SCHEMA = Schema((Column("k", parse_type("integer"), nullable=True),))
 LOAD = BeginLoad("ba" * 16, ZERO, "t", "ab" * 16, SCHEMA, (ORDER,), 16, 1 << 20)
+TITLE = Title(1, bytes(32), bytes(32), b"n", (bytes(64),))
+GRANT = Grant("0" * 16, "ada", bytes(32), {"t": frozenset(["read"])}, salt=b"s", signature=bytes(64))
 REQUESTS: list[Request[Any]] = [
-    Create(),
-    Open((7, "00" * 32), bytes(32), restored=True),
+    Create(TITLE),
+    Upgrade(TITLE, (GRANT,), 1),
+    Open((0, 7, "00" * 32), bytes(32)),
     Open(None),
     CheckChain(),
     CheckPages("ab" * 16, 0, 1, 2),
     DropTable("t"),
-    Reseal(bytes(32), bytes(32), bytes(64)),
-    AddGrant(Grant("0" * 16, "ada", bytes(32), {"t": frozenset(["read"])}), rehearsed=True),
+    Restore(1, ("0" * 16,), (("1" * 16, Fraction(1, 3), Fraction(0)),)),
+    Commit(bytes(64)),
+    Reseal(bytes(32), TITLE, (GRANT,)),
+    AddGrant(GRANT, rehearsed=True),
     RevokeGrant("ada"),
     ListGrants(),
     Prepare(Plan("t", (Constant(True),), Aggregates((Aggregate("count", None),)))),
     ForgetPlans(),
     LOAD,
     Reserve(16),
+    Pay("ba" * 16, (Charge("ba" * 16, "ab" * 16, "k", Fraction(1, 3), Fraction(0), 1, new_rows=False),)),
     Build(3, "ba" * 16),
     Abandon(),
 ]
@@ -167,8 +179,8 @@ def test_what_is_no_job_is_refused(header: list[Any]) -> None:
 
 def test_an_answer_states_what_its_job_asks_for() -> None:
     assert unpack_answer(Greet(), [5, 2]) == (5, 2)
-    assert unpack_answer(MayWrite(1), [True, 2]) == (True, 2)
+    assert unpack_answer(Rank(1), [1, 2]) == (1, 2)
     assert unpack_answer(Share(), [2]) == (None, 2)
-    for job, header in ((Greet(), [2]), (Greet(), [True, 2]), (MayWrite(1), [1, 2]), (Share(), [1, 2]), (Share(), [])):
+    for job, header in ((Greet(), [2]), (Greet(), [True, 2]), (Rank(1), [True, 2]), (Share(), [1, 2]), (Share(), [])):
         with pytest.raises(Exception, match="protocol"):
             unpack_answer(job, header)  # type: ignore[misc]

@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 
 from scumble import __version__
-from scumble.cli import index, ledger
+from scumble.cli import anchor, index, ledger
 from scumble.cli.access import grant, grants, revoke
 from scumble.cli.backup import backup, check, restore
 from scumble.cli.database import at_service
-from scumble.cli.keys import identity, init, passphrase, rekey
+from scumble.cli.keys import identity, init, passphrase, rekey, upgrade
 from scumble.cli.lab import attack, audit
 from scumble.cli.load import load
 from scumble.cli.query import explain, query
@@ -49,7 +49,15 @@ _PANELS: dict[str, list[Callable[..., None]]] = {
         _shared(shell),
         _shared(tables),
     ],
-    "Maintenance": [_shared(check), at_service(drop), at_service(rekey), passphrase, backup, restore],
+    "Maintenance": [
+        _shared(check),
+        at_service(drop),
+        at_service(rekey),
+        at_service(upgrade),
+        passphrase,
+        backup,
+        restore,
+    ],
     "Access for others": [identity, at_service(grant), at_service(revoke), at_service(grants)],
     "At a service": [serve, tenant, at_service(attest), gateway],
     "Privacy": [transcript, attack, audit],
@@ -57,6 +65,7 @@ _PANELS: dict[str, list[Callable[..., None]]] = {
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel)(_command)
+app.add_typer(anchor.app, name="anchor", rich_help_panel="Maintenance")
 app.add_typer(ledger.app, name="ledger", rich_help_panel="Privacy")
 app.add_typer(index.app, name="index", rich_help_panel="The index on its own")
 

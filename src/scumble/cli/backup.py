@@ -107,6 +107,10 @@ def check(
         bool,
         typer.Option("--accept-restored", help="Accept this version as the newest, although a later one was seen."),
     ] = False,
+    first_opening: Annotated[
+        bool,
+        typer.Option("--first-opening", help="Accept this version although there is no anchor: on a new device."),
+    ] = False,
     key: Key = None,
     print_json: Json = False,
 ) -> None:
@@ -117,13 +121,17 @@ def check(
 
     A folder that you restored from a backup is older than the version that the
     anchor remembers, and is refused: --accept-restored accepts it all the same.
+    What its grants had used, and which were revoked, is brought up to what is known.
+
+    On a device without the anchor, an owner is refused: import it from another one
+    with `scumble anchor`, or accept what is there with --first-opening.
 
     \b
     scumble check clinic
     scumble check clinic --accept-restored
     """
     try:
-        with opened(target, key, accept_restored=accept_restored) as database:
+        with opened(target, key, accept_restored=accept_restored, first_opening=first_opening) as database:
             version = database.version
             if accept_restored and not print_json:
                 typer.echo(f"version {version}: {_ACCEPTED}")

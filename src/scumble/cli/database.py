@@ -57,15 +57,14 @@ NoPassphrase = Annotated[bool, typer.Option("--no-passphrase", help="Protect the
 
 
 @contextmanager
-def opened(
-    target: str, key: Path | None, *, asked: Asked | None = None, accept_restored: bool = False
-) -> Iterator[Database]:
-    """Open the database while the block runs; `asked` replaces the usual question for the passphrase."""
+def opened(target: str, key: Path | None, *, asked: Asked | None = None, **terms: Any) -> Iterator[Database]:
+    """Open the database while the block runs; `asked` replaces the usual question for the passphrase.
+
+    `terms` are those of `scumble.open`: `accept_restored`, `first_opening`.
+    """
     if not is_address(target):
         check_there(Path(target))
-    database = opening.open(
-        target, key=key, passphrase=asked or asking(), accept_restored=accept_restored, **service_options()
-    )
+    database = opening.open(target, key=key, passphrase=asked or asking(), **terms, **service_options())
     with database:
         yield database
 

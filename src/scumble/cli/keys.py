@@ -1,4 +1,4 @@
-"""`scumble init`, `rekey`, `passphrase` and `identity`: make a database, and make or change key files.
+"""`scumble init`, `rekey`, `upgrade`, `passphrase` and `identity`: make a database, and make or change key files.
 
 A provider may keep the folder of a database; the key file, ledger and anchor beside it are the owner's alone. A key
 file is replaced whole or not at all, and the commands say what old copies of it still open.
@@ -31,7 +31,7 @@ from scumble.owner.keys import AnalystKey, OwnerKey
 from scumble.owner.remote.address import is_address
 from scumble.store import open_store
 
-__all__ = ["identity", "init", "passphrase", "rekey"]
+__all__ = ["identity", "init", "passphrase", "rekey", "upgrade"]
 
 NEW = "SCUMBLE_NEW_PASSPHRASE"
 
@@ -148,6 +148,23 @@ def rekey(target: Target, key: Key = None, print_json: Json = False) -> None:
         f"{path}: holds the new key. Back it up now: older backups of it no longer open this database.",
     ]
     print_result({"database": target, "key": str(path), "version": version}, lines, as_json=print_json)
+
+
+def upgrade(target: Target, key: Key = None, print_json: Json = False) -> None:
+    """Sign a database that release 0.1 has made, so that it can be changed again.
+
+    From release 0.2 on every version is signed, and clients check who made it. A
+    database of release 0.1 can be read as it is; to change it, or to share it with
+    analysts, its owner signs it once. It costs no epsilon.
+
+    \b
+    scumble upgrade clinic
+    """
+    with opened(target, key) as database:
+        signed = database.upgrade()
+        version = database.version
+    done = f"signed as version {version}" if signed else f"version {version} is signed already: nothing was changed"
+    print_result({"database": target, "version": version, "signed": signed}, [f"{target}: {done}"], as_json=print_json)
 
 
 def passphrase(

@@ -12,13 +12,14 @@ from typing import Self
 
 from scumble.errors import Exists, InvalidParameter, NotFound, Overdraft, Refused, Tampered
 from scumble.wire.catalog import Catalog
-from scumble.wire.channel import is_succession
+from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant
+from scumble.wire.messages import from_fields, to_fields
 from scumble.wire.requests import IndexOrder
 
-__all__ = ["AccessList", "Cost", "visible"]
+__all__ = ["AccessList", "Cost", "Payment", "visible"]
 
-BLOCK_BYTES = 256
+BLOCK_BYTES = 512
 MOST_GRANTS = 1000
 
 
@@ -40,24 +41,51 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Payment:
+    """SECRET: what was charged for a batch before anything of it was released, and the digest of its rows."""
+
+    batch: str
+    digest: bytes
+    charges: tuple[Charge, ...]
+
+    @property
+    def cost(self) -> Cost:
+        return Cost(
+            sum((charge.epsilon for charge in self.charges), Fraction(0)),
+            sum((charge.delta for charge in self.charges), Fraction(0)),
+        )
+
+    def covers(self, cost: Cost) -> bool:
+        """Whether so much was paid."""
+        return cost.epsilon <= self.cost.epsilon and cost.delta <= self.cost.delta
+
+
+@dataclass(frozen=True)
 class AccessList:
-    """SECRET: a database's owner, by public key; the grants; and former owners, with their signatures for the next."""
+    """SECRET: a database's owner, by public key; the grants; and what was ever paid for rows, whether they are there.
+
+    The owner is the one of the version's title, and signs each grant: a database of release 0.1 has neither.
+    """
 
     owner: bytes
     grants: tuple[Grant, ...] = ()
-    former: tuple[tuple[bytes, bytes], ...] = ()
+    payments: tuple[Payment, ...] = ()
 
-    def succeeds(self, database: str, owner: bytes) -> bool:
-        """Whether the owner is this one, or has followed it by an unbroken row of signatures."""
-        row = [key for key, _ in self.former] + [self.owner]
-        if owner not in row:
-            return False
-        steps = list(zip(self.former, row[1:], strict=True))[row.index(owner) :]
-        return all(is_succession(database, old, new, signature) for (old, signature), new in steps)
+    def owned_by(self, database: str, owner: bytes, grants: Sequence[Grant]) -> Self:
+        """With another owner, who has signed every grant there is."""
+        signed = {grant.id: grant for grant in grants}
+        kept = []
+        for grant in self.grants:
+            other = signed.pop(grant.id, grant)
+            kept.append(replace(grant, salt=other.salt, signature=other.signature))
+        access = replace(self, owner=owner, grants=tuple(kept))
+        if signed or not all(access.has_signed(database, grant) for grant in kept):
+            raise InvalidParameter("not just the grants that there are were signed", hint="try again")
+        return access
 
-    def owned_by(self, owner: bytes, signature: bytes) -> Self:
-        """With another owner, for whom the one before has signed."""
-        return replace(self, owner=owner, former=(*self.former, (self.owner, signature)))
+    def has_signed(self, database: str, grant: Grant) -> bool:
+        """Whether the owner has signed a grant."""
+        return grant.certificate().is_by(self.owner, database)
 
     def grant_of(self, signer: bytes) -> Grant | None:
         """A signer's grant, or None for the owner, who needs none; Refused to everybody else."""
@@ -87,40 +115,83 @@ class AccessList:
 
     def dropping(self, table: str) -> Self:
         """Without rights to a table: one that gets its name later is another."""
-        kept = []
-        for grant in self.grants:
-            tables = {name: rights for name, rights in grant.tables.items() if name != table.lower()}
-            if tables:
-                kept.append(replace(grant, tables=tables))
-        return replace(self, grants=tuple(kept))
+        less = (replace(grant, gone=grant.gone | {table.lower()}) for grant in self.grants)
+        return replace(self, grants=tuple(grant for grant in less if grant.gone < grant.tables.keys()))
 
-    def charging(self, grant: Grant, cost: Cost) -> Self:
-        """With a load's cost taken from a grant's allotment; Overdraft if that does not leave it."""
-        used = grant.used_epsilon + cost.epsilon, grant.used_delta + cost.delta
-        if used[0] > grant.epsilon or used[1] > grant.delta:
+    def paying(self, payment: Payment, grant: Grant | None) -> Self:
+        """With a payment recorded, from a grant's allotment if there is one; Overdraft if that does not leave it.
+
+        The same list, if just this was paid before. Under one name nothing else can be paid for, nor other rows.
+        """
+        known = self.payment(payment.batch)
+        if known == payment:
+            return self
+        if known is not None:
+            raise Exists("something else was paid under this batch's name", hint="load it under another name")
+        if any(charge.grant != (None if grant is None else grant.id) for charge in payment.charges):
+            raise Refused
+        paid = replace(self, payments=(*self.payments, payment))
+        if grant is None:
+            return paid
+        cost = payment.cost
+        self.check_left(grant, cost, payment.batch)
+        charged = replace(
+            grant, used_epsilon=grant.used_epsilon + cost.epsilon, used_delta=grant.used_delta + cost.delta
+        )
+        return replace(paid, grants=tuple(charged if other.id == grant.id else other for other in self.grants))
+
+    def check_left(self, grant: Grant, cost: Cost, batch: str) -> None:
+        """Overdraft if a grant's allotment does not leave this for a batch that was not paid for yet."""
+        left = grant.epsilon - grant.used_epsilon, grant.delta - grant.used_delta
+        if self.payment(batch) is None and (cost.epsilon > left[0] or cost.delta > left[1]):
             raise Overdraft(
                 "the load costs more than the grant's allotment leaves", hint="ask the owner for another grant"
             )
-        charged = replace(grant, used_epsilon=used[0], used_delta=used[1])
-        return replace(self, grants=tuple(charged if other is grant else other for other in self.grants))
+
+    def payment(self, batch: str) -> Payment | None:
+        """What was paid for a batch."""
+        return next((payment for payment in self.payments if payment.batch == batch), None)
+
+    def charges(self, grant: Grant | None) -> tuple[Charge, ...]:
+        """What was paid for all batches; from a grant, if there is one."""
+        all_of_them = (charge for payment in self.payments for charge in payment.charges)
+        return tuple(charge for charge in all_of_them if grant is None or charge.grant == grant.id)
+
+    def brought_up(self, revoked: Sequence[str], used: Sequence[tuple[str, Fraction, Fraction]]) -> Self:
+        """After a restore: without the grants that were revoked since, and with no less used than was seen."""
+        seen = {grant: amounts for grant, *amounts in used}
+        kept = []
+        for grant in self.grants:
+            epsilon, delta = seen.get(grant.id, (grant.used_epsilon, grant.used_delta))
+            if grant.id not in revoked:
+                kept.append(
+                    replace(
+                        grant,
+                        used_epsilon=max(grant.used_epsilon, epsilon),
+                        used_delta=max(grant.used_delta, delta),
+                    )
+                )
+        return replace(self, grants=tuple(kept))
 
     def to_bytes(self) -> bytes:
         """The manifest's access block: JSON, and spaces, so that its length tells little."""
-        fields = {
-            "owner": self.owner.hex(),
-            "former": [[key.hex(), signature.hex()] for key, signature in self.former],
-            "grants": [grant.to_json() for grant in self.grants],
-        }
-        text = json.dumps(fields, separators=(",", ":")).encode()
+        text = json.dumps(
+            {
+                "owner": self.owner.hex(),
+                "grants": [grant.to_json() for grant in self.grants],
+                "payments": [to_fields(payment) for payment in self.payments],
+            },
+            separators=(",", ":"),
+        ).encode()
         return text.ljust(-(-len(text) // BLOCK_BYTES) * BLOCK_BYTES)
 
     @classmethod
     def from_bytes(cls, block: bytes) -> Self:
-        """The inverse, or Tampered."""
+        """The inverse, or Tampered; for one of release 0.1 too."""
         try:
             fields = json.loads(block)
-            former = tuple((bytes.fromhex(key), bytes.fromhex(signature)) for key, signature in fields["former"])
-            return cls(bytes.fromhex(fields["owner"]), tuple(map(Grant.from_json, fields["grants"])), former)
+            payments = tuple(from_fields(Payment, payment) for payment in fields.get("payments", ()))
+            return cls(bytes.fromhex(fields["owner"]), tuple(map(Grant.from_json, fields["grants"])), payments)
         except (ValueError, KeyError, TypeError, AttributeError, InvalidParameter):
             raise Tampered from None
 

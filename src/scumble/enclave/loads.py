@@ -5,31 +5,31 @@ their indexes. `Load.build` is the whole of it: for each indexed attribute, sort
 obliviously, learn the index, seal the columns page by page. The owner has spent and drawn each index's budget before.
 """
 
-import hashlib
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scumble.enclave import kernels
-from scumble.enclave.grants import AccessList, Cost
+from scumble.enclave.grants import Cost, Payment
 from scumble.enclave.kernels import Words
 from scumble.enclave.pages import DataKeys, RunWriter, Scratch
-from scumble.enclave.versions import History, OpenVersion
-from scumble.errors import Exists, InvalidParameter, Refused
+from scumble.enclave.versions import History, OpenVersion, Pending
+from scumble.errors import Exists, InvalidParameter, Refused, Stale
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.file import IndexModel, encode
 from scumble.privacy.budget import unsafe_budget
 from scumble.privacy.noise import Fact, Noise
 from scumble.wire.catalog import Run, Table
-from scumble.wire.requests import BeginLoad, IndexOrder, RowLayout
+from scumble.wire.requests import BeginLoad, Build, IndexOrder, RowLayout
 from scumble.wire.storage import Storage
 
-__all__ = ["Load", "Rows", "batch_name", "begin_load", "charged", "commit_load"]
+__all__ = ["Load", "Rows", "begin_load", "draft_load"]
 
 ANALYST_MEMORY_BYTES = 1 << 30
 _BATCH = re.compile("[0-9a-f]{32}")
@@ -150,10 +150,11 @@ class Load:
         # Two chunks are merged at a time, and a third is being read or written.
         chunk_rows = memory_bytes // (24 * self._layout.words) // page_rows * page_rows
         self._rows = Rows(storage, self._layout.words, max(chunk_rows, page_rows))
-        self._hash = hashlib.sha256()  # of the rows as they come, however they are cut
         self._noise_key = b""
         self._capacity = 0
         self._writers: list[RunWriter] = []
+        self._hash, self._paid = sha256(), (b"", 0)
+        self._runs: tuple[Run, ...] | None = None
 
     def append(self, rows: memoryview) -> None:
         """Take some rows, laid out as wire/requests.py says."""
@@ -161,6 +162,19 @@ class Load:
             raise InvalidParameter("a row is cut short", hint="send whole rows")
         self._hash.update(rows)
         self._rows.append(np.frombuffer(rows, np.int64).reshape(-1, self._layout.words))
+
+    def seal_rows(self, batch: str) -> bytes:
+        """Name the batch, and take the rows that were sent for all of it: their digest. Dummies may still follow."""
+        self.batch, self._paid = batch, (self._hash.digest(), len(self._rows))
+        return self._paid[0]
+
+    def is_paid(self, payment: Payment | None, request: Build) -> bool:
+        """Whether just these rows were paid for under the batch's name, and all that they cost, if anything."""
+        if self.batch != request.batch:
+            return False
+        if payment is None:
+            return not (self.cost.epsilon or self.cost.delta)
+        return (payment.digest, request.real_rows) == self._paid and payment.covers(self.cost)
 
     def reserve(self, keys: DataKeys, capacity: int) -> None:
         """Make room for the runs; `capacity`, public, is how many rows were sent, dummies included.
@@ -177,6 +191,12 @@ class Load:
         ]
 
     def build(self) -> tuple[Run, ...]:
+        """Make the runs, once: asked again, because the database has changed meanwhile, it has them."""
+        if self._runs is None:
+            self._runs = self._built()
+        return self._runs
+
+    def _built(self) -> tuple[Run, ...]:
         if not self._orders:
             return (self._seal(self._writers[0], None, None),)
         runs = []
@@ -254,9 +274,8 @@ def index_terms(order: IndexOrder) -> tuple[Fact, ...]:
 def begin_load(version: OpenVersion, request: BeginLoad) -> Load | None:
     """A load into a table of this version or into a new one, if the signer may load there; None if it was loaded."""
     page_rows, memory_bytes = request.page_rows, request.memory_bytes
-    batch_name(request.batch)
-    if page_rows & (page_rows - 1) or not 16 <= page_rows <= 1 << 20:
-        raise InvalidParameter("a page has a power of two of rows, from 16 to 2^20", hint="upgrade")
+    if not _BATCH.fullmatch(request.batch) or page_rows & (page_rows - 1) or not 16 <= page_rows <= 1 << 20:
+        raise InvalidParameter("a batch has 32 hexadecimal digits, a page a power of two of rows", hint="upgrade")
     if version.has_batch(request.batch):
         return None
     cost = Cost.of(request.orders, request.capacity_cost)
@@ -267,7 +286,7 @@ def begin_load(version: OpenVersion, request: BeginLoad) -> Load | None:
         memory_bytes = min(memory_bytes, ANALYST_MEMORY_BYTES)
         if not version.grant.may("load", table.name):
             raise Refused
-        charged(version, cost)
+        version.manifest.access.check_left(version.grant, cost, request.batch)
     attributes = tuple(order.attribute for order in request.orders) or (None,)
     if table.schema != request.schema or (table.runs and table.attributes != attributes):
         raise Exists(
@@ -277,24 +296,16 @@ def begin_load(version: OpenVersion, request: BeginLoad) -> Load | None:
     return Load(version.storage, table, request.orders, page_rows, memory_bytes, request.batch, cost)
 
 
-def batch_name(batch: str) -> str:
-    """A client's name for a batch, or InvalidParameter."""
-    if not _BATCH.fullmatch(batch):
-        raise InvalidParameter("a batch has 32 hexadecimal digits", hint="upgrade Scumble")
-    return batch
-
-
-def charged(version: OpenVersion, cost: Cost) -> AccessList:
-    """Who may do what after a load of this cost, which is taken from an analyst's allotment; or Overdraft."""
-    access = version.manifest.access
-    return access if version.grant is None else access.charging(version.grant, cost)
-
-
-def commit_load(history: History, version: OpenVersion, load: Load, real_rows: int, access: AccessList) -> OpenVersion:
-    """Build the runs, and commit the version that has them."""
-    runs = load.build()
+def draft_load(history: History, version: OpenVersion, load: Load, real_rows: int) -> Pending:
+    """Build the runs, and draft the version that has them: in the table as it is by then."""
+    runs, manifest = load.build(), version.manifest
     version.storage.drop_scratch()
-    table = replace(load.table, runs=(*load.table.runs, *runs))
-    others = tuple(other for other in version.manifest.catalog.tables if other.id != table.id)
-    real = version.manifest.real_rows | {run.id: real_rows for run in runs}
-    return history.commit(version, (*others, table), real, access)
+    there = manifest.catalog.by_id.get(load.table.id)
+    if there is None:
+        if load.table.runs or load.table.name in manifest.catalog:
+            raise Stale("the table was dropped, or made by another load, meanwhile", hint="load again")
+        there = load.table
+    table = replace(there, runs=(*there.runs, *runs))
+    others = tuple(other for other in manifest.catalog.tables if other.id != table.id)
+    real = manifest.real_rows | {run.id: real_rows for run in runs}
+    return history.draft(version, (*others, table), real, manifest.access)

@@ -106,8 +106,8 @@ class Worker:
         fact, answer = self._done(from_list(jobs.Job.kinds, header), body)
         return jobs.pack_answer(fact, self._vault.changes), answer
 
-    def _done(self, job: jobs.Job[Any], body: Bytes) -> tuple[int | bool | None, bytes]:
-        fact: int | bool | None = None
+    def _done(self, job: jobs.Job[Any], body: Bytes) -> tuple[int | None, bytes]:
+        fact: int | None = None
         answer, given = b"", bytes(body)
         match job:
             case jobs.Relay(session):
@@ -116,8 +116,8 @@ class Worker:
                 fact, answer = self._enclave.greet(given)
             case jobs.Leave(session):
                 self._enclave.leave(session)
-            case jobs.MayWrite(session):
-                fact = self._enclave.may_write(session)
+            case jobs.Rank(session):
+                fact = self._enclave.rank(session)
             case jobs.Attest():
                 answer = self._sharing.evidence(given)
             case jobs.Challenge():

@@ -2,7 +2,8 @@
 
 The enclave has a key pair. A client seals to it keys for its requests and for the answers, signed; an owner sends the
 data key along. From then on every request is opened under the first and answered under the second. A session stays on
-one version of the database until it asks for the newest: a load does not disturb a reader. SECRET: all that is opened.
+one version of the database until it asks for the newest: a load does not disturb a reader. A change is made in two
+steps: the enclave drafts a version, and commits it when the client has signed it. SECRET: all that is opened.
 """
 
 import json
@@ -15,11 +16,11 @@ from typing import Any, ClassVar
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from scumble.enclave.grants import AccessList
-from scumble.enclave.loads import Load, batch_name, begin_load, charged, commit_load
+from scumble.enclave.grants import AccessList, Payment
+from scumble.enclave.loads import Load, begin_load, draft_load
 from scumble.enclave.pages import KEY_BYTES, DataKeys, reseal_run
 from scumble.enclave.queries import CompiledPlan, answer_bytes, execute
-from scumble.enclave.versions import History, OpenVersion, Vault, check_chain
+from scumble.enclave.versions import History, OpenVersion, Pending, Vault, check_chain
 from scumble.errors import InvalidParameter, Refused, Stale
 from scumble.wire import requests
 from scumble.wire.channel import (
@@ -29,11 +30,11 @@ from scumble.wire.channel import (
     done,
     executed,
     executed_bytes,
-    is_succession,
     open_greeting,
     padded,
     refusal,
 )
+from scumble.wire.lineage import Draft
 from scumble.wire.messages import from_fields
 from scumble.wire.requests import (
     EXECUTE,
@@ -57,16 +58,22 @@ class EnclaveSession:
     def __init__(self, storage: Storage, vault: Vault, greeting: Greeting) -> None:
         self._history = History(storage, vault, greeting.database, greeting.signer, greeting.data_key)
         self._version: OpenVersion | None = None
+        self._pending: Pending | None = None
         self._plans: list[CompiledPlan] = []
         self._load: Load | None = None
 
     @property
-    def may_write(self) -> bool:
-        """Whether the session has any use for the right to write. PUBLIC: the front asks."""
+    def rank(self) -> int:
+        """Of what use the right to write is to the session. PUBLIC: the front asks.
+
+        0: of none; 1: to load, if the owner does not want to write; 2: it is the owner's.
+        """
         if self._version is None:
-            return False
+            return 0 if self._pending is None else 2  # the owner takes over what was restored
         grant = self._version.grant
-        return grant is None or any("load" in rights for rights in grant.tables.values())
+        if grant is None:
+            return 2
+        return int(any("load" in rights for rights in grant.tables.values()))
 
     def answer(self, request: memoryview) -> bytes:
         """Do what is asked, if the signer of the greeting may have it done."""
@@ -116,10 +123,19 @@ class EnclaveSession:
         self._plans.clear()
         return version.opened()
 
-    def _create(self, _: requests.Create) -> Opened:
-        return self._take(self._history.create())
+    def _drafted(self, pending: Pending) -> Draft:
+        """Keep a version until the client sends its signature."""
+        self._pending = pending
+        return pending.draft
+
+    def _create(self, request: requests.Create) -> Draft:
+        return self._drafted(self._history.create(request))
+
+    def _upgrade(self, request: requests.Upgrade) -> Draft:
+        return self._drafted(self._history.upgrade(self._current, request))
 
     def _open(self, request: requests.Open) -> Opened:
+        self._pending = None
         try:
             return self._take(self._history.open(request, self._version))
         except Refused:  # the signer has lost its rights, also to what was open until now
@@ -127,8 +143,24 @@ class EnclaveSession:
             self._plans.clear()
             raise
 
+    def _restore(self, request: requests.Restore) -> Draft:
+        self._version = None
+        self._plans.clear()
+        return self._drafted(self._history.restore(request, None))
+
+    def _commit(self, request: requests.Commit) -> Opened:
+        """Commit what was drafted, once: a load that has to be drafted anew, on top of another version, is kept."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            raise InvalidParameter("no version waits for a signature", hint="ask for a change first")
+        committed = pending.history.commit(pending, request.signature)
+        self._history = pending.history
+        if self._load is not None and committed.has_batch(self._load.batch):
+            self._load = None
+        return self._take(committed)
+
     def _check_chain(self, _: requests.CheckChain) -> None:
-        check_chain(self._history.storage, self._current.manifest.catalog)
+        check_chain(self._history.storage, self._current.manifest)
 
     def _check_pages(self, request: requests.CheckPages) -> None:
         reader, _ = self._current.reader(request.run)
@@ -136,49 +168,50 @@ class EnclaveSession:
             raise InvalidParameter("the table has no column of this number", hint="upgrade Scumble")
         reader.open_pages(request.column, request.first_page, request.pages)
 
-    # --- changes: the client holds the writer's lock, and has opened the newest version since -------
+    # --- changes: drafts of the version after the one that is open ----------------------------------
 
-    def _drop_table(self, request: requests.DropTable) -> Opened:
-        """Commit a version without a table, and without rights to it."""
+    def _drop_table(self, request: requests.DropTable) -> Draft:
+        """Draft a version without a table, and without rights to it."""
         current = self._current.manifest
         gone = current.catalog.table(request.table)
         left = tuple(other for other in current.catalog.tables if other.id != gone.id)
         access = current.access.dropping(gone.name)
-        return self._take(self._history.commit(self._current, left, current.real_rows, access))
+        return self._drafted(self._history.draft(self._current, left, current.real_rows, access))
 
-    def _add_grant(self, request: requests.AddGrant) -> Opened | None:
-        unused = replace(request.grant, used_epsilon=Fraction(0), used_delta=Fraction(0))
-        access = self._current.manifest.access.granting(unused, self._current.manifest.catalog)
-        return None if request.rehearsed else self._commit_access(access)
-
-    def _revoke_grant(self, request: requests.RevokeGrant) -> Opened:
-        return self._commit_access(self._current.manifest.access.revoking(request.name))
-
-    def _commit_access(self, access: AccessList) -> Opened:
+    def _add_grant(self, request: requests.AddGrant) -> Draft | None:
+        unused = replace(request.grant, used_epsilon=Fraction(0), used_delta=Fraction(0), gone=frozenset())
         manifest = self._current.manifest
-        return self._take(self._history.commit(self._current, manifest.catalog.tables, manifest.real_rows, access))
+        if not manifest.access.has_signed(self._history.database, unused):
+            raise InvalidParameter("the grant is not signed by the owner", hint="upgrade Scumble")
+        access = manifest.access.granting(unused, manifest.catalog)
+        return None if request.rehearsed else self._draft_access(access)
+
+    def _revoke_grant(self, request: requests.RevokeGrant) -> Draft:
+        return self._draft_access(self._current.manifest.access.revoking(request.name))
+
+    def _draft_access(self, access: AccessList) -> Draft:
+        manifest = self._current.manifest
+        return self._drafted(self._history.draft(self._current, manifest.catalog.tables, manifest.real_rows, access))
 
     def _list_grants(self, _: requests.ListGrants) -> requests.GrantList:
         return requests.GrantList(self._current.manifest.access.grants)
 
-    def _reseal(self, request: requests.Reseal) -> Opened:
-        """Commit a version with everything sealed under a new data key, and go on as the owner of that key."""
+    def _reseal(self, request: requests.Reseal) -> Draft:
+        """Draft a version with everything sealed under a new data key, for the owner of that key."""
         history, version, old = self._history, self._current, self._current.manifest
-        if len(request.data_key) != KEY_BYTES or not is_succession(
-            history.database, history.signer, request.owner, request.succession
-        ):
-            raise InvalidParameter("this is no key of 32 bytes, or not signed for", hint="upgrade Scumble")
+        if len(request.data_key) != KEY_BYTES or request.data_key == version.keys.data_key:
+            raise InvalidParameter("this is no new key of 32 bytes", hint="upgrade Scumble")
+        if request.title.version != old.catalog.version + 1:
+            raise Stale("the database has changed", hint="ask again")
+        access = old.access.owned_by(history.database, request.title.owner, request.grants)
         keys, tables = DataKeys(request.data_key, history.database), []
         real_rows: dict[str, int] = {}
         for table in old.catalog.tables:
             runs = [reseal_run(version.storage, table, run, version.reader(run.id)[0], keys) for run in table.runs]
             real_rows |= {after.id: old.real_rows[before.id] for before, after in zip(table.runs, runs, strict=True)}
             tables.append(replace(table, runs=tuple(runs)))
-        successor = replace(history, signer=request.owner, data_key=request.data_key)
-        access = old.access.owned_by(request.owner, request.succession)
-        committed = successor.commit(version, tuple(tables), real_rows, access, keys)
-        self._history = successor
-        return self._take(committed)
+        successor = replace(history, signer=request.title.owner, data_key=request.data_key)
+        return self._drafted(successor.draft(version, tuple(tables), real_rows, access, (keys, request.title)))
 
     # --- queries -----------------------------------------------------------------------------------
 
@@ -225,16 +258,24 @@ class EnclaveSession:
     def _reserve(self, request: requests.Reserve) -> None:
         self._current_load.reserve(self._current.keys, request.capacity)
 
-    def _build(self, request: requests.Build) -> Opened:
+    def _pay(self, request: requests.Pay) -> Draft | None:
+        """Draft a version that records what is paid for the rows that were sent: before anything is drawn for them."""
+        version, load = self._current, self._current_load
+        payment = Payment(request.batch, load.seal_rows(request.batch), request.charges)
+        access = version.manifest.access.paying(payment, version.grant)
+        return None if access is version.manifest.access else self._draft_access(access)
+
+    def _build(self, request: requests.Build) -> Draft | None:
         version = self._current
         if version.has_batch(request.batch):
             self._load = None
-            return self._take(version)
+            return None
         load = self._current_load
-        load.batch = batch_name(request.batch)  # the client may have recognised the rows of a load that was lost
-        access = charged(version, load.cost)
-        self._load = None
-        return self._take(commit_load(self._history, version, load, request.real_rows, access))
+        if not load.is_paid(version.manifest.access.payment(request.batch), request):
+            raise InvalidParameter("these rows were not paid for", hint="pay for all of them first")
+        if version.grant is not None and not version.grant.may("load", load.table.name):
+            raise Refused
+        return self._drafted(draft_load(self._history, version, load, request.real_rows))
 
     def _abandon(self, _: requests.Abandon) -> None:
         if self._load is not None:  # another session's load is none of this one's business
@@ -249,15 +290,19 @@ _HANDLERS: dict[type[Request[Any]], Callable[[Any, Any], Any]] = {
     requests.Build: EnclaveSession._build,
     requests.CheckChain: EnclaveSession._check_chain,
     requests.CheckPages: EnclaveSession._check_pages,
+    requests.Commit: EnclaveSession._commit,
     requests.Create: EnclaveSession._create,
     requests.DropTable: EnclaveSession._drop_table,
     requests.ForgetPlans: EnclaveSession._forget_plans,
     requests.ListGrants: EnclaveSession._list_grants,
     requests.Open: EnclaveSession._open,
+    requests.Pay: EnclaveSession._pay,
     requests.Prepare: EnclaveSession._prepare,
     requests.Reseal: EnclaveSession._reseal,
     requests.Reserve: EnclaveSession._reserve,
+    requests.Restore: EnclaveSession._restore,
     requests.RevokeGrant: EnclaveSession._revoke_grant,
+    requests.Upgrade: EnclaveSession._upgrade,
 }
 
 
@@ -318,10 +363,10 @@ class TrustedEnclave:
                 answer = refusal(error)
             return line.channel.seal_answer(answer)
 
-    def may_write(self, session: int) -> bool:
-        """Whether a session may hold the database for writing: nobody without rights may keep others from it."""
+    def rank(self, session: int) -> int:
+        """Of what use the right to write is to a session: nobody without rights may keep others from it."""
         line = self._lines.get(session)
-        return line is not None and line.session.may_write
+        return 0 if line is None else line.session.rank
 
     def leave(self, session: int) -> None:
         self._lines.pop(session, None)

@@ -1,16 +1,16 @@
-"""The versions of a database: how they are sealed, chained to each other, opened and committed.
+"""The versions of a database: how they are sealed, signed, chained to each other, opened and committed.
 
-The catalog is public; the number of real rows in each run, the owner's public key and the grants are SECRET. A manifest
-is sealed under the data key with the catalog as associated data, so nobody else can make one; each names the hash of
-the one before it. Who remembers one hash, as owners and the `Vault` do, can therefore tell a later version from a
-forged or an earlier one.
+The catalog and the signatures are public; the number of real rows in each run, the grants and the payments are SECRET.
+A manifest is sealed under the data key with the catalog as associated data, and signed by its maker: the owner, whom
+the chain of titles leads to from the database's id, or somebody whom the owner has certified. Each names the hash of
+the one before it. Who remembers one version, as clients and the `Vault` do, can tell a later one from a forged or an
+earlier one.
 """
 
-import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import astuple, dataclass, field
 
@@ -18,21 +18,33 @@ from cryptography.exceptions import InvalidTag
 
 from scumble.enclave.grants import AccessList, visible
 from scumble.enclave.pages import NONCE_BYTES, DataKeys, RunReader
-from scumble.errors import InvalidParameter, Locked, NotFound, Refused, Stale, Tampered
+from scumble.errors import Exists, InvalidParameter, Locked, NotFound, Refused, Stale, Tampered
 from scumble.wire.catalog import Catalog, Run, Table
 from scumble.wire.grants import Grant
-from scumble.wire.requests import Open, Opened
-from scumble.wire.storage import LENGTH, Storage, pack, unpack
+from scumble.wire.lineage import (
+    Draft,
+    Link,
+    Title,
+    check_link,
+    check_titles,
+    data_key_hash,
+    is_derived,
+    origin,
+    title_at,
+)
+from scumble.wire.requests import Create, Open, Opened, Restore, Upgrade
+from scumble.wire.storage import LENGTH, Envelope, Storage, pack, unpack
 
 __all__ = [
     "History",
     "Manifest",
     "OpenVersion",
+    "Pending",
+    "Seen",
     "Unlocked",
     "Vault",
     "check_chain",
-    "check_descent",
-    "manifest_hash",
+    "links_since",
     "open_head",
     "open_manifest",
     "seal_manifest",
@@ -41,37 +53,46 @@ __all__ = [
 
 ROW_COUNT_BYTES = 24  # a run's name, and how many of its rows are real
 
+Seen = tuple[int, int, str]
+"""A version as somebody remembers it: how many restores came before it, its number, and its hash."""
+
 
 @dataclass(frozen=True, eq=False)
 class Manifest:
-    """A version: its public catalog, its hash, and SECRET, how many rows of each run are real, and who may do what."""
+    """A version: its public catalog, its hash and its signature, and SECRET, the real rows of each run, and the rights.
+
+    A version of release 0.1 has no signature.
+    """
 
     catalog: Catalog
     hash: str
     real_rows: dict[str, int]
     access: AccessList
+    link: Link | None = None
+
+    @property
+    def seen(self) -> Seen:
+        return self.catalog.restores, self.catalog.version, self.hash
 
     def __repr__(self) -> str:
         return f"Manifest(version={self.catalog.version}, real_rows=<secret>, access=<secret>)"
 
 
-def manifest_hash(manifest: bytes) -> str:
-    """What the next manifest, and the owner, remember of this one."""
-    return hashlib.sha256(manifest).hexdigest()
-
-
-def seal_manifest(keys: DataKeys, catalog: Catalog, real_rows: dict[str, int], access: AccessList) -> bytes:
-    """The manifest's bytes. How long the secret part is depends on the number of runs, and roughly that of grants."""
+def seal_manifest(
+    keys: DataKeys, catalog: Catalog, real_rows: dict[str, int], access: AccessList
+) -> tuple[bytes, bytes]:
+    """The public and the sealed part. How long the latter is depends on the number of runs, grants and payments."""
     public = json.dumps(catalog.to_json(), separators=(",", ":")).encode()
     rows = b"".join(bytes.fromhex(run) + rows.to_bytes(8, "little") for run, rows in sorted(real_rows.items()))
     secret = LENGTH.pack(len(rows)) + rows + access.to_bytes()
     nonce = os.urandom(NONCE_BYTES)
-    return pack(public, nonce + keys.manifest.encrypt(nonce, secret, public))
+    return public, nonce + keys.manifest.encrypt(nonce, secret, public)
 
 
 def open_manifest(keys: DataKeys, manifest: bytes) -> Manifest:
-    """The inverse, or Tampered."""
-    public, sealed = unpack(manifest)
+    """The inverse, if whoever had the right to has signed it, or Tampered."""
+    envelope = unpack(manifest)
+    public, sealed = envelope.public, envelope.sealed
     try:
         secret = keys.manifest.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], public)
     except (InvalidTag, ValueError):
@@ -82,47 +103,103 @@ def open_manifest(keys: DataKeys, manifest: bytes) -> Manifest:
         counts[at : at + 16].hex(): int.from_bytes(counts[at + 16 : at + ROW_COUNT_BYTES], "little")
         for at in range(0, length, ROW_COUNT_BYTES)
     }
-    catalog = Catalog.from_json(json.loads(public))
-    return Manifest(catalog, manifest_hash(manifest), rows, AccessList.from_bytes(block))
+    catalog, link = _signed_catalog(envelope)
+    access = AccessList.from_bytes(block)
+    if link is not None:
+        title = title_at(catalog.titles, catalog.version)
+        if title.owner != access.owner or title.data_key_hash != data_key_hash(catalog.database, keys.data_key):
+            raise Tampered
+    return Manifest(catalog, envelope.hash, rows, access, link)
+
+
+def _signed_catalog(envelope: Envelope) -> tuple[Catalog, Link | None]:
+    """A manifest's catalog and signature, which needs no key; Tampered unless the owner, or its like, has signed it."""
+    try:
+        catalog = Catalog.from_json(json.loads(envelope.public))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidParameter):
+        raise Tampered from None
+    if not envelope.signed:
+        if catalog.titles or is_derived(catalog.database):
+            raise Tampered
+        return catalog, None
+    check_titles(catalog.database, catalog.titles)
+    link = Link.from_bytes(envelope.signed)
+    if link.draft != Draft(catalog.restores, catalog.version, catalog.previous, envelope.hash):
+        raise Tampered
+    check_link(catalog.database, catalog.titles, link)
+    return catalog, link
 
 
 def open_head(storage: Storage, keys: DataKeys, database: str) -> Manifest:
     """The current version, if these keys open it and it is of this database; else Tampered."""
-    try:
-        head = open_manifest(keys, storage.head())
-    except NotFound:
-        raise Tampered from None
+    head = open_manifest(keys, _head(storage))
     if head.catalog.database != database:
         raise Tampered
     return head
 
 
-def check_chain(storage: Storage, catalog: Catalog) -> None:
+def _head(storage: Storage) -> bytes:
+    try:
+        return storage.head()
+    except NotFound:
+        raise Tampered from None
+
+
+# --- how versions follow each other ------------------------------------------------------------------
+
+
+def check_chain(storage: Storage, head: Manifest) -> None:
     """Walk back to the first version, or Tampered."""
-    for _ in _ancestors(storage, catalog, 1):
-        pass
+    _walk(storage, head, lambda catalog: catalog.version == 1)
 
 
-def check_descent(storage: Storage, head: Manifest, anchor: tuple[int, str]) -> None:
-    """Tampered unless a version is the anchored one, or hashes lead from it back to that."""
-    if [(head.catalog.version, head.hash), *_ancestors(storage, head.catalog, anchor[0])][-1] != anchor:
-        raise Tampered
+def links_since(storage: Storage, head: Manifest, seen: Seen) -> tuple[Link, ...]:
+    """The signatures that lead from a version to the head; Tampered unless the head is that version or follows it.
 
-
-def _ancestors(storage: Storage, catalog: Catalog, until: int) -> Iterator[tuple[int, str]]:
-    """The versions before a catalog's and their hashes, back to `until`.
-
-    By hashes alone: what a hash vouches for needs no key, not even one that was replaced since.
+    It also follows one that was seen if the owner has taken an older version for the newest since then.
     """
-    while catalog.version > until:
+    restores, version, digest = seen
+    if head.seen == seen:
+        return ()
+
+    def reached(catalog: Catalog) -> bool:
+        if catalog.version == version + 1 and catalog.previous == digest and catalog.restores >= restores:
+            return True
+        if catalog.version <= 1 or (catalog.version <= version + 1 and catalog.restores <= restores):
+            raise Tampered
+        return False
+
+    return _walk(storage, head, reached, restores)
+
+
+def _walk(
+    storage: Storage, head: Manifest, reached: Callable[[Catalog], bool], restores: int | None = None
+) -> tuple[Link, ...]:
+    """The signatures of versions, from one that is `reached`, or that was restored since, to the head; or Tampered.
+
+    Manifests are taken by their hashes and signatures alone: that needs no key, not even one that was replaced since.
+    """
+    catalog, link, links = head.catalog, head.link, []
+    while True:
+        if link is not None:
+            links.append(link)
+        if reached(catalog):
+            break
         try:
-            earlier = storage.manifest(catalog.version - 1)
+            earlier = unpack(storage.manifest(catalog.version - 1))
         except NotFound:
             raise Tampered from None
-        if manifest_hash(earlier) != catalog.previous:
+        before, link_before = _signed_catalog(earlier)
+        if earlier.hash != catalog.previous or before.version != catalog.version - 1:
             raise Tampered
-        yield catalog.version - 1, catalog.previous
-        catalog = Catalog.from_json(json.loads(unpack(earlier)[0]))
+        if before.database != catalog.database or before.titles != catalog.titles[: len(before.titles)]:
+            raise Tampered
+        if link is not None and link_before is not None:
+            check_link(catalog.database, head.catalog.titles, link, link_before.draft)
+        if restores is not None and catalog.restores > max(before.restores, restores):
+            break  # the owner has signed this one, after a restore
+        catalog, link = before, link_before
+    return tuple(reversed(links))
 
 
 # --- what an enclave remembers ------------------------------------------------------------------------
@@ -130,20 +207,21 @@ def _ancestors(storage: Storage, catalog: Catalog, until: int) -> Iterator[tuple
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unlocked:
-    """SECRET: a database's data key, who brought it, and the newest version that this enclave knows, with its hash.
-
-    `restores` is how often the owner has taken an older version for the newest: it goes before the version.
-    """
+    """SECRET: a database's data key, its owner, and the newest version that this enclave knows."""
 
     data_key: bytes = field(repr=False)
     owner: bytes
+    restores: int
     version: int
     hash: str
-    restores: int = 0
+
+    @property
+    def seen(self) -> Seen:
+        return self.restores, self.version, self.hash
 
 
 class Vault:
-    """SECRET: what is unlocked, by database. Threads may share it."""
+    """SECRET: what is unlocked, by what a database is remembered by (see `origin`). Threads may share it."""
 
     def __init__(self) -> None:
         self._unlocked: dict[str, Unlocked] = {}
@@ -157,37 +235,28 @@ class Vault:
         with self._turn:
             return self._turns.setdefault(database, threading.RLock())
 
-    def get(self, database: str) -> Unlocked | None:
+    def get(self, name: str) -> Unlocked | None:
         """What is known of a database: the same object until there is something newer. None: it is locked."""
-        return self._unlocked.get(database)
+        return self._unlocked.get(name)
 
-    def remember(
-        self, database: str, data_key: bytes, owner: bytes, version: int, manifest_hash: str, *, restored: bool = False
-    ) -> Unlocked:
-        """Remember a version that was opened or committed; the caller holds the database, and has checked descent.
-
-        `owner` has signed for the key, and is what the version says. `restored`: an older version is the newest now.
-        """
-        known = self._unlocked.get(database)
-        restores = 0 if known is None else known.restores + (restored and version < known.version)
-        fresh = Unlocked(data_key, owner, version, manifest_hash, restores)
+    def remember(self, name: str, data_key: bytes, manifest: Manifest) -> Unlocked:
+        """Remember a version that was opened or committed; the caller holds the database, and has checked descent."""
+        known, fresh = self._unlocked.get(name), Unlocked(data_key, manifest.access.owner, *manifest.seen)
         if known is not None and astuple(known) == astuple(fresh):
             return known
-        self._put(database, fresh)
+        self._put(name, fresh)
         return fresh
 
-    def _put(self, database: str, unlocked: Unlocked) -> None:
+    def _put(self, name: str, unlocked: Unlocked) -> None:
         with self._turn:
             self.changes += 1
-            self._unlocked[database] = unlocked
+            self._unlocked[name] = unlocked
 
-    def export(self, database: str | None = None) -> bytes:
-        """What is unlocked, or one database of it, for another enclave. SECRET: the caller seals it."""
+    def export(self) -> bytes:
+        """What is unlocked, for another enclave. SECRET: the caller seals it."""
         with self._turn:
             given = {
-                name: [known.data_key.hex(), known.owner.hex(), known.version, known.hash, known.restores]
-                for name, known in self._unlocked.items()
-                if database in (None, name)
+                name: [known.data_key.hex(), known.owner.hex(), *known.seen] for name, known in self._unlocked.items()
             }
         return json.dumps(given).encode()
 
@@ -196,14 +265,14 @@ class Vault:
         try:
             given = {
                 str(name): Unlocked(
-                    bytes.fromhex(data_key), bytes.fromhex(owner), int(version), str(digest), int(restores)
+                    bytes.fromhex(data_key), bytes.fromhex(owner), int(restores), int(version), str(digest)
                 )
-                for name, (data_key, owner, version, digest, restores) in json.loads(exported).items()
+                for name, (data_key, owner, restores, version, digest) in json.loads(exported).items()
             }
         except (ValueError, TypeError, AttributeError):
             raise Tampered from None
         for name, other in given.items():
-            with self.holding(name):
+            with self.holding(name.partition(" ")[0]):
                 known = self._unlocked.get(name)
                 if known is None or (other.restores, other.version) > (known.restores, known.version):
                     self._put(name, other)
@@ -224,6 +293,7 @@ class OpenVersion:
     unlocked: Unlocked
     manifest: Manifest
     grant: Grant | None
+    links: tuple[Link, ...]
     readers: dict[str, tuple[RunReader, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -248,11 +318,35 @@ class OpenVersion:
 
     def opened(self) -> Opened:
         """What the session's client gets to know of it."""
-        manifest = self.manifest
-        return Opened(self.catalog, manifest.catalog.version, manifest.hash, manifest.access.owner, self.grant)
+        access, grant = self.manifest.access, self.grant
+        grants = access.grants if grant is None else ()
+        charges = access.charges(grant)
+        return Opened(self.catalog, self.manifest.hash, access.owner, grant, grants, self.links, charges)
 
     def __repr__(self) -> str:
         return f"<OpenVersion {self.manifest.catalog.version}>"
+
+
+@dataclass(frozen=True, eq=False)
+class Pending:
+    """SECRET: a version that waits for its signature, by the key that signs for `history`."""
+
+    history: "History"
+    keys: DataKeys
+    catalog: Catalog
+    public: bytes
+    sealed: bytes
+    grant: Grant | None
+    known: Unlocked | None
+    before: OpenVersion | None
+
+    @property
+    def draft(self) -> Draft:
+        digest = Envelope(self.public, self.sealed, b"unsigned yet").hash
+        return Draft(self.catalog.restores, self.catalog.version, self.catalog.previous, digest)
+
+    def __repr__(self) -> str:
+        return f"<Pending {self.catalog.version}>"
 
 
 @dataclass(frozen=True)
@@ -265,123 +359,191 @@ class History:
     signer: bytes
     data_key: bytes | None = field(repr=False)
 
-    def create(self) -> OpenVersion:
-        """Begin an empty database, owned by the signer."""
-        if self.data_key is None:
+    def create(self, request: Create) -> Pending:
+        """Draft an empty database: the id has to be that of the signer's key, so that nobody takes another's."""
+        title = request.title
+        if self.data_key is None or title.owner != self.signer or not is_derived(self.database):
             raise Refused
-        with self.vault.holding(self.database):
-            if self.vault.get(self.database) is not None:
-                raise Refused
-            keys, access = DataKeys(self.data_key, self.database), AccessList(self.signer)
-            return self._commit(keys, Catalog(self.database, 1, "", ()), {}, access, None)
+        self._check_title((), title, self.data_key)
+        if self.vault.get(self.database) is not None:
+            raise Refused
+        keys, catalog = DataKeys(self.data_key, self.database), Catalog(self.database, 1, "", (), (title,))
+        return self._drafted(keys, catalog, {}, AccessList(self.signer), None, None)
+
+    def upgrade(self, version: OpenVersion, request: Upgrade) -> Pending:
+        """Draft the first signed version of a database of release 0.1."""
+        manifest, title = version.manifest, request.title
+        if manifest.link is not None:
+            raise Exists("the database is signed already", hint="it needs no upgrade")
+        if title.owner != self.signer or title.version != manifest.catalog.version + 1 or request.restores < 0:
+            raise Refused
+        self._check_title((), title, version.keys.data_key)
+        access = manifest.access.owned_by(self.database, self.signer, request.grants)
+        catalog = Catalog(
+            self.database, title.version, manifest.hash, manifest.catalog.tables, (title,), request.restores
+        )
+        return self._drafted(version.keys, catalog, manifest.real_rows, access, version.unlocked, version)
 
     def open(self, request: Open, before: OpenVersion | None) -> OpenVersion:
         """The newest version, which has to descend from the anchored one and from the newest that was seen here."""
         with self.vault.holding(self.database):
-            unlocked = self.vault.get(self.database)
-            keys = self._keys(unlocked, before)
-            manifest = self._head(keys, unlocked)
-            grant = self._grant(manifest.access, request.owner)
-            if grant is not None and (unlocked is None or unlocked.owner != manifest.access.owner):
-                raise Refused  # the signer of the key says that the database is somebody else's
-            restored = request.restored and grant is None
-            anchors = [] if request.anchor is None else [request.anchor]
-            if unlocked is not None and not restored:
-                anchors.append((unlocked.version, unlocked.hash))
-            for anchor in anchors:
-                check_descent(self.storage, manifest, anchor)
-            return self._remembered(keys, manifest, grant, before, restored=restored)
+            name, unlocked, keys, manifest = self._newest(before)
+            if request.owner is not None and request.owner not in _owners(manifest):
+                raise Refused
+            grant = self._grant(manifest, unlocked)
+            if unlocked is not None:
+                links_since(self.storage, manifest, unlocked.seen)
+            links: tuple[Link, ...] = () if manifest.link is None else (manifest.link,)
+            if request.anchor is not None:
+                links = links_since(self.storage, manifest, request.anchor)
+            return self._remembered(name, keys, manifest, grant, links, before)
+
+    def restore(self, request: Restore, before: OpenVersion | None) -> Pending:
+        """Draft a version after an older one that the owner takes for the newest: the owner on record, if there is one.
+
+        Nobody gets to see the older version itself: the grants in it may have been revoked, or used, since.
+        """
+        with self.vault.holding(self.database):
+            _, unlocked, keys, manifest = self._newest(before)
+            if self._grant(manifest, unlocked) is not None or (unlocked is not None and unlocked.owner != self.signer):
+                raise Refused
+        if manifest.link is None:
+            raise unsigned()
+        old = manifest.catalog
+        known = max(old.restores, request.restores, 0 if unlocked is None else unlocked.restores)
+        catalog = Catalog(self.database, old.version + 1, manifest.hash, old.tables, old.titles, known + 1)
+        access = manifest.access.brought_up(request.revoked, request.used)
+        return self._drafted(keys, catalog, manifest.real_rows, access, unlocked, None)
 
     def followed(self, version: OpenVersion | None) -> OpenVersion:
         """The version that is open, if no other has been seen since that may have taken rights away; else Stale."""
-        newest = self.vault.get(self.database)
         if version is None:
             raise InvalidParameter("no version is open", hint="open the database first")
+        newest = self.vault.get(origin(self.database, version.catalog.titles, self.signer))
         if newest is not version.unlocked:
             if version.grant is not None or newest is None or newest.data_key != version.unlocked.data_key:
                 raise Stale("the database has changed", hint="ask again")
             version.unlocked = newest
         return version
 
-    def commit(
+    def draft(
         self,
         version: OpenVersion,
         tables: tuple[Table, ...],
         real_rows: dict[str, int],
         access: AccessList,
-        keys: DataKeys | None = None,
-    ) -> OpenVersion:
-        """Commit the version after this one; `keys` are those of a new data key, if there is one."""
-        catalog = Catalog(self.database, version.manifest.catalog.version + 1, version.manifest.hash, tables)
-        return self._commit(keys or version.keys, catalog, real_rows, access, version)
+        successor: tuple[DataKeys, Title] | None = None,
+    ) -> Pending:
+        """Draft the version after this one; `successor` has the keys and the title of a new owner, if there is one."""
+        manifest, keys, titles = version.manifest, version.keys, version.manifest.catalog.titles
+        if manifest.link is None:
+            raise unsigned()
+        if version.unlocked.seen != manifest.seen:
+            raise Stale("the database has changed", hint="ask again")
+        if successor is not None:
+            keys, title = successor
+            self._check_title(titles, title, keys.data_key)
+            titles = (*titles, title)
+        old = manifest.catalog
+        catalog = Catalog(self.database, old.version + 1, manifest.hash, tables, titles, old.restores)
+        return self._drafted(keys, catalog, real_rows, access, version.unlocked, version)
 
-    def _commit(
+    def _drafted(
         self,
         keys: DataKeys,
         catalog: Catalog,
         real_rows: dict[str, int],
         access: AccessList,
+        known: Unlocked | None,
         before: OpenVersion | None,
-    ) -> OpenVersion:
+    ) -> Pending:
         kept = {run.id for table in catalog.tables for run in table.runs}
-        sealed = seal_manifest(keys, catalog, {run: real_rows[run] for run in kept}, access)
-        manifest = open_manifest(keys, sealed)
-        grant = self._grant(manifest.access, None)
-        with self.vault.holding(self.database):
-            self._check_newest(before)
-            self.storage.commit(catalog.version, sealed)
-            return self._remembered(keys, manifest, grant, before)
+        public, sealed = seal_manifest(keys, catalog, {run: real_rows[run] for run in kept}, access)
+        return Pending(self, keys, catalog, public, sealed, access.grant_of(self.signer), known, before)
 
-    def _check_newest(self, before: OpenVersion | None) -> None:
-        """Refuse to commit on top of anything but the newest version: a front could let two do so, and fork it."""
-        newest = self.vault.get(self.database)
-        ours = None if before is None else (before.manifest.catalog.version, before.manifest.hash)
-        if ours != (None if newest is None else (newest.version, newest.hash)):
-            raise Stale("the database has changed", hint="ask again")
+    def commit(self, pending: Pending, signature: bytes) -> OpenVersion:
+        """Store a drafted version with its signature: on top of the newest, or a front could fork the database."""
+        grant = pending.grant
+        link = Link(pending.draft, self.signer, signature, None if grant is None else grant.certificate())
+        manifest = pack(pending.public, pending.sealed, link.to_bytes())
+        opened = open_manifest(pending.keys, manifest)
+        name = origin(self.database, opened.catalog.titles, self.signer)
+        with self.vault.holding(self.database):
+            # Before an upgrade, a database of release 0.1 was remembered for its owner, under the same name.
+            if self.vault.get(name) is not pending.known:
+                raise Stale("the database has changed", hint="ask again")
+            self.storage.commit(opened.catalog.version, manifest)
+            return self._remembered(name, pending.keys, opened, grant, (link,), pending.before)
 
     def _remembered(
         self,
+        name: str,
         keys: DataKeys,
         manifest: Manifest,
         grant: Grant | None,
+        links: tuple[Link, ...],
         before: OpenVersion | None,
-        *,
-        restored: bool = False,
     ) -> OpenVersion:
-        unlocked = self.vault.remember(
-            self.database,
-            keys.data_key,
-            manifest.access.owner,
-            manifest.catalog.version,
-            manifest.hash,
-            restored=restored,
-        )
+        unlocked = self.vault.remember(name, keys.data_key, manifest)
         readers = {} if before is None or before.keys is not keys else before.readers
-        return OpenVersion(self.storage, keys, unlocked, manifest, grant, readers)
+        return OpenVersion(self.storage, keys, unlocked, manifest, grant, links, readers)
 
-    def _keys(self, unlocked: Unlocked | None, before: OpenVersion | None) -> DataKeys:
+    def _check_title(self, titles: tuple[Title, ...], title: Title, data_key: bytes) -> None:
+        if title.data_key_hash != data_key_hash(self.database, data_key):
+            raise Refused
+        try:
+            check_titles(self.database, (*titles, title))
+        except Tampered:
+            raise Refused from None
+
+    def _newest(self, before: OpenVersion | None) -> tuple[str, Unlocked | None, DataKeys, Manifest]:
+        """What the database is remembered by, what is remembered, the keys, and the head, which they open."""
+        head = _head(self.storage)
+        catalog, link = _signed_catalog(unpack(head))
+        if catalog.database != self.database:
+            raise Tampered
+        name = origin(self.database, catalog.titles, self.signer)
+        unlocked = self.vault.get(name)
         data_key = self.data_key
         if data_key is None:
             if unlocked is None:
                 raise Locked
             data_key = unlocked.data_key
         if before is not None and before.keys.data_key == data_key:
-            return before.keys
-        return DataKeys(data_key, self.database)
-
-    def _head(self, keys: DataKeys, unlocked: Unlocked | None) -> Manifest:
+            keys = before.keys
+        else:
+            keys = DataKeys(data_key, self.database)
+        if link is not None and data_key_hash(self.database, data_key) != catalog.titles[-1].data_key_hash:
+            # The owner has changed the key: an analyst waits until this enclave is told the new one.
+            raise Locked if self.data_key is None else Refused
         try:
-            return open_head(self.storage, keys, self.database)
+            return name, unlocked, keys, open_manifest(keys, head)
         except Tampered:
-            if unlocked is not None and unlocked.data_key != keys.data_key:  # the key of somebody else, or an old one
+            if unlocked is not None and unlocked.data_key != data_key:  # the key of somebody else, or an old one
                 raise Refused from None
             raise
 
-    def _grant(self, access: AccessList, owner: bytes | None) -> Grant | None:
-        """The signer's grant, None for the owner; Refused to everybody else, or if the owner is not who is expected."""
-        if owner is not None and not access.succeeds(self.database, owner):
+    def _grant(self, manifest: Manifest, unlocked: Unlocked | None) -> Grant | None:
+        """The signer's grant, None for the owner; Refused to everybody else."""
+        grant = manifest.access.grant_of(self.signer)
+        if grant is None:
+            return None
+        if self.data_key is not None or manifest.link is None:
             raise Refused
-        grant = access.grant_of(self.signer)
-        if grant is not None and self.data_key is not None:
-            raise Refused
+        if unlocked is None or unlocked.owner not in _owners(manifest):
+            raise Refused  # the signer of the key says that the database is somebody else's
+        if not manifest.access.has_signed(self.database, grant):
+            raise Tampered
         return grant
+
+
+def _owners(manifest: Manifest) -> set[bytes]:
+    """Every key that the database has belonged to."""
+    return {manifest.access.owner, *(title.owner for title in manifest.catalog.titles)}
+
+
+def unsigned() -> InvalidParameter:
+    """The error for a change to a database of release 0.1, whose versions nobody has signed."""
+    return InvalidParameter(
+        "the database was made by release 0.1, and its versions are not signed", hint="sign it with `scumble upgrade`"
+    )

@@ -6,17 +6,17 @@ granted for an analyst. What leaves for the provider is sealed; what comes back 
 
 import secrets
 import threading
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from scumble.errors import Busy, InvalidParameter, ScumbleError, Stale, Tampered, Unavailable, Unfinished
+from scumble.errors import Busy, InvalidParameter, ScumbleError, Stale, Unavailable, Unfinished
 from scumble.owner import key_file
+from scumble.owner.anchor import anchor_text
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.key_file import Passphrase
 from scumble.owner.keys import Key, OwnerKey
@@ -25,11 +25,20 @@ from scumble.owner.payments import allotment, spend_of
 from scumble.owner.reconciling import batches_of
 from scumble.owner.versions import Versions, begin
 from scumble.privacy.budget import Exact, exact, show
-from scumble.wire.catalog import Catalog, Table
-from scumble.wire.channel import succession
+from scumble.wire.catalog import Table
 from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant, Right, parse_public_key, public_text
-from scumble.wire.requests import AddGrant, CheckChain, CheckPages, DropTable, ListGrants, Reseal, RevokeGrant
+from scumble.wire.lineage import next_title
+from scumble.wire.requests import (
+    AddGrant,
+    CheckChain,
+    CheckPages,
+    DropTable,
+    ListGrants,
+    Reseal,
+    RevokeGrant,
+    Upgrade,
+)
 from scumble.wire.storage import Service
 
 if TYPE_CHECKING:
@@ -44,8 +53,6 @@ __all__ = ["Database", "Prepared"]
 KEPT_STATEMENTS = 256
 CHECKED_PAGES = 256  # at a time
 LOAD_TRIES = 3
-UNFINISHED_SECONDS = 60.0  # to wait for a change that was cut off to come to its end
-PAUSES_SECONDS = (0.2, 1.0, 3.0)  # before an enclave that went away is asked again whether a change was made
 
 
 def _silent(what: str, done: int, total: int | None) -> None:
@@ -65,12 +72,30 @@ class Database:
     """
 
     def __init__(
-        self, service: Service, key: Key, key_path: Path, *, accept_restored: bool = False, owner: str | None = None
+        self,
+        service: Service,
+        key: Key,
+        key_path: Path,
+        *,
+        accept_restored: bool = False,
+        first_opening: bool = False,
+        owner: str | None = None,
+        key_print: bytes | None = None,
     ) -> None:
-        """Open a database at a service; an analyst may name the public key of the `owner` it expects."""
+        """Open a database at a service; an analyst may name the public key of the `owner` it expects.
+
+        `key_print` is the key file's fingerprint from before it was read: a rekey meanwhile is then noticed.
+        """
         self._turn = threading.RLock()
         self._versions = Versions(
-            service, key, key_path, changed=self._changed, accept_restored=accept_restored, owner=owner
+            service,
+            key,
+            key_path,
+            changed=self._changed,
+            accept_restored=accept_restored,
+            first_opening=first_opening,
+            owner=owner,
+            key_print=key_print,
         )
 
     @classmethod
@@ -164,30 +189,9 @@ class Database:
         """Try once."""
         from scumble.owner.loading import load
 
-        with self._changing() as held:
+        with self._changing():
             self._reconcile(held=True)
-
-            def confirm(batch: str) -> Catalog:
-                self._learn(lambda: self._has(batch), held, "nothing was loaded", "load again")
-                return self._versions.catalog
-
-            report, opened = load(
-                self._versions.session,
-                self._versions.catalog,
-                self.ledger,
-                self._versions.key.content_key(),
-                table,
-                source,
-                specs,
-                options,
-                progress,
-                attempt,
-                confirm,
-                self._versions.key.noise_key(),
-            )
-            if opened is not None:
-                self._versions.take(opened)
-        return report
+            return load(self._versions, self.ledger, table, source, specs, options, progress, attempt)
 
     def _with_spent(self, error: ScumbleError, attempt: "Attempt") -> ScumbleError:
         """The error that a load ends with: if anything was spent on its rows, it says how much."""
@@ -204,65 +208,23 @@ class Database:
             hint="load the same rows on the same terms again: that is recognised, and costs nothing more",
         )
 
-    # --- changes: what became of one that was cut off ------------------------------------------------
-
     @contextmanager
-    def _changing(self) -> Iterator[ExitStack]:
+    def _changing(self) -> Iterator[None]:
         """Hold it for writing. What was done stays done if the service is lost before the hold is given up."""
         done = False
         try:
-            with self._turn, self._versions.writing() as held:
-                yield held
+            with self._turn, self._versions.writing():
+                yield
                 done = True
         except Unavailable:
             if not done:
                 raise
 
-    def _change(self, change: Callable[[], None], held: ExitStack, made: Callable[[], bool], not_made: str) -> None:
-        """Make a change; if its answer is lost, or altered on its way, find out whether it was made."""
-        try:
-            change()
-        except (Unavailable, Tampered):
-            self._learn(made, held, not_made, "try again")
-
-    def _learn(self, made: Callable[[], bool], held: ExitStack, not_made: str, hint: str) -> None:
-        """Return if a change was made although it was cut off; else raise Unavailable, or Unfinished if nobody knows.
-
-        The enclave may still be working on it: only once the database can be held for writing again is that ruled out.
-        """
-        held.close()
-        for pause in PAUSES_SECONDS:
-            try:
-                self._versions.open_session()
-                if made():
-                    return
-                with self._versions.service.writer(UNFINISHED_SECONDS):
-                    self._versions.open_newest()
-            except (Unavailable, Busy):
-                time.sleep(pause)
-                continue
-            if made():
-                return
-            raise Unavailable(f"the session was lost, and {not_made}", hint=hint)
-        raise Unfinished(
-            "the service was lost on the way, and does not say whether the change was made",
-            hint="look at the database when the service is back",
-        )
-
-    def _has(self, batch: str) -> bool:
-        return any(run.batch == batch for table in self._versions.catalog.tables for run in table.runs)
-
     def drop(self, table: str) -> None:
         """Drop a table and delete its pages. What its indexes have cost stays spent. Only the owner can."""
         self._versions.key.as_owner()
-        with self._changing() as held:
-            gone = self._versions.catalog.table(table).id
-            self._change(
-                lambda: self._versions.take(self._versions.session.ask(DropTable(table))),
-                held,
-                lambda: gone not in self._versions.catalog.by_id,
-                "the table is still there",
-            )
+        with self._changing():
+            self._versions.change(DropTable(table))
             with suppress(Unavailable, Busy):  # then the next writer does it
                 self._versions.service.drop_unreferenced()
 
@@ -289,16 +251,20 @@ class Database:
         """The privacy budget: what was spent on what, and what remains. For an analyst, of the grant's allotment."""
         self._paid_from = self._versions.grant_id
         ledger = self._versions.key.ledger(self._versions.key_path, self._versions.grant)
-        ledger.reconcile(self._charges(), batches_of(self._versions.catalog))
+        ledger.reconcile(self._charges(ledger), batches_of(self._versions.catalog))
         return ledger
 
     def _reconcile(self, *, held: bool) -> None:
         """Bring the ledger up to the newest version, before anything is spent."""
-        self.ledger.reconcile(self._charges(), batches_of(self._versions.catalog), held=held)
+        self.ledger.reconcile(self._charges(self.ledger), batches_of(self._versions.catalog), held=held)
 
-    def _charges(self) -> Sequence[Charge]:
-        """What the newest version says was paid by this key's holder."""
-        return ()
+    def _charges(self, ledger: Ledger) -> Sequence[Charge]:
+        """What the newest version says was paid by this key's holder; for the owner, the allotments of grants too."""
+        versions = self._versions
+        paid = [charge for charge in versions.charges if charge.grant == versions.grant_id]
+        spent = {(each.label, each.epsilon) for each in ledger.entries() if each.partition is None}  # by release 0.1
+        granted = [grant for grant in versions.grants if (f"granted to {grant.name}", grant.epsilon) not in spent]
+        return [*paid, *(allotment(grant) for grant in granted if grant.epsilon)]
 
     @property
     def service(self) -> Service:
@@ -322,7 +288,7 @@ class Database:
         epsilon: the whole allotment of `epsilon` and `delta` is spent from the ledger now, whether it will be used or
         not. A grant is in force at once in this enclave, until it is revoked or its table is dropped.
         """
-        self._versions.key.as_owner()
+        key = self._versions.key.as_owner()
         reading: frozenset[Right] = frozenset(["read"])
         rights = tables if isinstance(tables, Mapping) else dict.fromkeys(tables, reading)
         wanted = Grant(
@@ -337,34 +303,24 @@ class Database:
             raise InvalidParameter(
                 "a right to load needs an allotment of epsilon, and nothing else does", hint="--load --epsilon 0.5"
             )
-        with self._changing() as held:
+        with self._changing():
+            wanted = wanted.signed(key.database, self._versions.key.signing_key())
             self._versions.session.ask(AddGrant(wanted, rehearsed=True))
-            not_made = "nothing was granted"
             if wanted.epsilon:
                 self._reconcile(held=True)
                 (paid,) = self.ledger.spend_all([spend_of(allotment(wanted), f"granted to {name}")])
                 paid.draw()
                 paid.settle()  # nothing will ever take it back
-                not_made += "; the allotment stays spent"
-
-            def add() -> None:
-                opened = self._versions.session.ask(AddGrant(wanted, rehearsed=False))
-                assert opened is not None  # noqa: S101  only a rehearsal answers nothing
-                self._versions.take(opened)
-
-            self._change(add, held, lambda: any(each.id == wanted.id for each in self._listed()), not_made)
+            self._versions.change(AddGrant(wanted, rehearsed=False))
         return wanted
 
     def revoke(self, name: str) -> None:
         """Revoke an analyst's grant: at once in this enclave, in others when the database is next opened there."""
         self._versions.key.as_owner()
-        with self._changing() as held:
-            self._change(
-                lambda: self._versions.take(self._versions.session.ask(RevokeGrant(name))),
-                held,
-                lambda: all(each.name != name for each in self._listed()),
-                "nothing was revoked",
-            )
+        with self._turn:
+            self._versions.open_newest()
+            with self._versions.service.rights_writer():
+                self._versions.change(RevokeGrant(name))
 
     def grants(self) -> tuple[Grant, ...]:
         """Every grant, and how much of its allotment is used. Only the owner can see them."""
@@ -385,6 +341,13 @@ class Database:
     def owner(self) -> str:
         """The owner's public key as text, by which analysts can tell whose database this is."""
         return public_text(bytes.fromhex(self._versions.owner))
+
+    def anchor(self) -> str:
+        """The newest version seen, signed, as a line of text to carry to another device, or to send to an analyst."""
+        with self._turn:
+            self._versions.open_newest()
+            key = self._versions.key
+            return anchor_text(self._versions.anchor, key.database, key.signing_key())
 
     # --- keys and checks ---------------------------------------------------------------------------
 
@@ -413,24 +376,16 @@ class Database:
         """
         self._versions.key.as_owner()
         protection = self._protection(passphrase)
-        with self._changing() as held:
+        with self._changing():
             kept = OwnerKey.open(self._versions.key_path, protection)  # a wrong passphrase: before anything changes
             old = self._versions.key.as_owner()
             if old.root not in (kept.root, kept.next_root):
                 raise Stale("the key was changed meanwhile", hint="open the database again")
             new = OwnerKey(old.database, secrets.token_bytes(len(old.root)))
             self._versions.put_key(OwnerKey(old.database, old.root, new.root), protection)
-            owner = new.signing_key().public_key().public_bytes_raw()
-
-            def reseal() -> None:
-                signed = succession(old.database, old.signing_key(), owner)
-                opened = self._versions.session.ask(Reseal(data_key=new.data_key(), owner=owner, succession=signed))
-                self._versions.key = OwnerKey(old.database, new.root, old.root)  # the anchor is under the old root
-                self._versions.take(opened)
-
-            self._change(
-                reseal, held, lambda: self._versions.owner == owner.hex(), "the key is the old one; rekey again"
-            )
+            version = self._versions.catalog.version + 1
+            title = next_title(old.database, version, old.signing_key(), new.signing_key(), new.data_key())
+            self._versions.change(Reseal(new.data_key(), title, self._signed_grants(new)), new)
             self._versions.put_key(new, protection)
             with suppress(Unavailable, Busy):  # then the next writer does it
                 self._versions.service.drop_unreferenced()
@@ -438,9 +393,26 @@ class Database:
     def finish_rekey(self, passphrase: Passphrase = None) -> None:
         """Finish a rekey that was cut short: remove the key that is not in force from the key file."""
         protection = self._protection(passphrase)
-        with self._turn, self._versions.writing():
+        with self._turn, self._versions.writing(busy_seconds=0):  # perhaps it is not cut short, but under way
             key = self._versions.key.as_owner()
             self._versions.put_key(OwnerKey(key.database, key.root), protection)
+
+    def _signed_grants(self, key: OwnerKey) -> tuple[Grant, ...]:
+        """Every grant, signed by a key that the database is about to belong to."""
+        grants = self._versions.session.ask(ListGrants()).grants
+        return tuple(grant.signed(key.database, key.signing_key()) for grant in grants)
+
+    def upgrade(self) -> bool:
+        """Sign a database that release 0.1 has made, so that it can be changed again; False if it is signed already.
+
+        From then on clients check who made each version. Whoever has a copy of the key and of the anchor keeps them.
+        """
+        key = self._versions.key.as_owner()
+        if self._versions.catalog.titles:
+            return False
+        with self._turn, self._versions.writing():
+            title = key.title(self._versions.catalog.version + 1)
+            return self._versions.change(Upgrade(title, self._signed_grants(key), self._versions.catalog.restores))
 
     def _protection(self, passphrase: Passphrase) -> str | None:
         """The passphrase to write the key file with: none if it has none now."""

@@ -61,7 +61,7 @@ _SCRYPT_COSTS = frozenset(2**bits for bits in range(1, 19))  # a file that asks 
 _FORMAT = 1
 _KEY_BYTES = 32
 _NONCE_BYTES = 12
-_MOST_BYTES = 2**16
+_MOST_BYTES = 2**20
 
 
 def write_new(path: Path, content: bytes) -> None:

@@ -22,6 +22,7 @@ from scumble.owner import key_file
 from scumble.owner.key_file import Passphrase, beside
 from scumble.owner.ledger import Ledger
 from scumble.wire.grants import Grant, public_text
+from scumble.wire.lineage import ID_DIGITS, Title, database_id, first_title, is_derived
 
 __all__ = ["AnalystKey", "Key", "OwnerKey", "open_key"]
 
@@ -44,6 +45,9 @@ class Key(ABC):
     @abstractmethod
     def signing_key(self) -> Ed25519PrivateKey:
         """The key that signs greetings; the enclave knows its public half."""
+
+    def public_key(self) -> bytes:
+        return self.signing_key().public_key().public_bytes_raw()
 
     @abstractmethod
     def data_key(self) -> bytes | None:
@@ -113,11 +117,17 @@ class OwnerKey(Key):
         super().__post_init__()
 
     @classmethod
-    def create(cls, path: Path, database: str, passphrase: str | None) -> Self:
+    def create(cls, path: Path, passphrase: str | None) -> Self:
         """Draw a new key and write its file; Exists if there is one. Without a passphrase its mode protects it."""
-        key = cls(database, secrets.token_bytes(_ROOT_BYTES))
+        key = cls.draw()
         key_file.write_new(path, key.to_bytes(passphrase))
         return key
+
+    @classmethod
+    def draw(cls) -> Self:
+        """A new key for a new database, whose id is a hash of the key's public half."""
+        unnamed = cls("0" * ID_DIGITS, secrets.token_bytes(_ROOT_BYTES))
+        return cls(database_id(unnamed.public_key(), unnamed.nonce()), unnamed.root)
 
     @classmethod
     def open(cls, path: Path, passphrase: Passphrase = None) -> Self:
@@ -149,7 +159,18 @@ class OwnerKey(Key):
         return self
 
     def signing_key(self) -> Ed25519PrivateKey:
+        if is_derived(self.database):  # from the public half of this one
+            return Ed25519PrivateKey.from_private_bytes(self._derived("", b"scumble owner signature v2"))
         return Ed25519PrivateKey.from_private_bytes(self._derived(self.database, b"scumble owner signature v1"))
+
+    def nonce(self) -> bytes:
+        """What the id of a database is made of, besides the public key of its first owner."""
+        return self._derived("", b"scumble database nonce v1")
+
+    def title(self, version: int = 1) -> Title:
+        """The statement that a new database belongs to this key; from another version on, one of release 0.1."""
+        nonce = self.nonce() if is_derived(self.database) else b""
+        return first_title(self.database, self.signing_key(), nonce, self.data_key(), version)
 
     def data_key(self) -> bytes:
         return self._derived(self.database, b"scumble data key v1")
@@ -197,7 +218,7 @@ class AnalystKey(Key):
     @property
     def text(self) -> str:
         """The public key as text, to send to an owner."""
-        return public_text(self.signing_key().public_key().public_bytes_raw())
+        return public_text(self.public_key())
 
     def signing_key(self) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(self._derived("", b"scumble analyst's signature v1"))

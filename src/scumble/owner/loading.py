@@ -17,22 +17,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.errors import BadRows, Exists, InvalidParameter, ScumbleError, Tampered, Unavailable, Unfinished
+from scumble.errors import BadRows, Exists, InvalidParameter, ScumbleError, Unfinished
 from scumble.index.slack import release_bound
 from scumble.owner.encoding import dummy_rows, encode_rows
 from scumble.owner.indexes import IndexSpec, index_cost
 from scumble.owner.ledger import Ledger, Spend
 from scumble.owner.payments import Payment
 from scumble.owner.repeats import content_digest, lost_table, terms_of
+from scumble.owner.session import Session
 from scumble.owner.sources import open_source
 from scumble.owner.spends import load_partition
-from scumble.owner.versions import Session
+from scumble.owner.versions import Versions
 from scumble.privacy.budget import Budget, Exact, exact
 from scumble.privacy.noise import Noise
 from scumble.types import Schema, schema_of
 from scumble.wire.catalog import Catalog, Run, Table
 from scumble.wire.charges import CAPACITY
-from scumble.wire.requests import Abandon, BeginLoad, Build, IndexOrder, Opened, Reserve, RowLayout
+from scumble.wire.requests import Abandon, BeginLoad, Build, IndexOrder, Pay, Reserve, RowLayout
 
 __all__ = ["Attempt", "LoadOptions", "LoadReport", "Progress", "can_reopen", "load"]
 
@@ -47,8 +48,6 @@ CAPACITY_BETA = Fraction(1, 10**12)
 Words = NDArray[np.int64]
 Progress = Callable[[str, int, int | None], None]
 """Called now and then with what is being done, for how many rows it is done, and of how many if that is known."""
-Confirm = Callable[[str], Catalog]
-"""The newest version's catalog, if it has the batch; else raises Unavailable."""
 
 
 @dataclass(frozen=True)
@@ -120,43 +119,42 @@ class Attempt:
 
 
 def load(
-    session: Session,
-    catalog: Catalog,
+    versions: Versions,
     ledger: Ledger,
-    content_key: bytes,
     name: str,
     source: object,
     indexes: Sequence[IndexSpec],
     options: LoadOptions,
     progress: Progress,
     attempt: Attempt,
-    confirm: Confirm,
-    noise_key: bytes,
-) -> tuple[LoadReport, Opened | None]:
-    """Load a source into a table of the current version, held for writing; what was done, and the new version.
+) -> LoadReport:
+    """Load a source into a table of the current version, held for writing; what was done.
 
-    If an earlier try's batch is in the table, nothing is sent or paid, and there is no new version. If the session is
-    lost while the enclave builds, `confirm` finds out whether the batch is there. A drawn capacity's noise is derived
-    from `noise_key`, the batch and the rows: it is the same when they come again.
+    If an earlier try's batch is in the table, nothing is sent or paid, and there is no new version. A drawn capacity's
+    noise is derived from the key, the batch and the rows: it is the same when they come again.
     """
+    session, key, catalog = versions.session, versions.key, versions.catalog
     rows, table = _open_rows(catalog, name, source, indexes, options)
     orders = [spec.order() for spec in _indexes_of(table, indexes)]
     table = _named(table, orders, catalog, ledger, attempt)
     spends = _spends(table, orders, options, attempt.batch)
     there = next((batch for batch in attempt.batches if _runs_of(table, batch)), None)
     if there is not None:
-        return _report(table, sum(map(len, rows)), orders, spends, there, retried=False), None
+        return _report(table, sum(map(len, rows)), orders, spends, there, retried=False)
     attempt.pending = False  # in the newest version, held for writing, it is not
     shown = {run.batch for run in table.runs}
     terms = terms_of(orders, spends, options.capacity, options.page_rows)
     with Payment(ledger, table.id, attempt.batch, shown, spends, terms) as payment:
         with _abandoned(session):
             session.ask(_begin(table, orders, spends, options, attempt.batch))
-            sender = _Sender(session, table.schema, orders, progress, rows.rows, noise_key, attempt.batch)
+            sender = _Sender(session, table.schema, orders, progress, rows.rows, key.noise_key(), attempt.batch)
             sender.send_all(rows, options.capacity)
-            payment.identify(content_digest(content_key, table.schema, sender.digest), again=options.again)
+            sender.flush()
+            payment.identify(content_digest(key.content_key(), table.schema, sender.digest), again=options.again)
             sender.batch_name = payment.batch
             attempt.batches.append(payment.batch)
+            if charges := payment.charges(versions.grant_id):
+                versions.change(Pay(payment.batch, charges))
             capacity_budget = payment.budgets[-1] if options.capacity is None else None
             sent, capacity = sender.rows, _fix_capacity(sender.rows, capacity_budget, options, sender.noise)
             sender.fill(capacity)
@@ -164,9 +162,8 @@ def load(
         for budget in payment.budgets[: len(orders)]:
             budget.draw()
         progress("building", sent, sent)
-        opened, loaded = _build(session, sent, payment.batch, confirm, attempt)
-    made = loaded.table(table.name)
-    return _report(made, sent, orders, spends, payment.batch, retried=payment.retries), opened
+        _build(versions, sent, payment.batch, attempt)
+    return _report(versions.catalog.table(table.name), sent, orders, spends, payment.batch, retried=payment.retries)
 
 
 def _named(table: Table, orders: Sequence[IndexOrder], catalog: Catalog, ledger: Ledger, attempt: Attempt) -> Table:
@@ -208,19 +205,13 @@ def _abandoned(session: Session) -> Iterator[None]:
         raise
 
 
-def _build(
-    session: Session, sent: int, batch: str, confirm: Confirm, attempt: Attempt
-) -> tuple[Opened | None, Catalog]:
-    """Have the runs and indexes built; the new version, or None if they are there although the answer was lost."""
+def _build(versions: Versions, sent: int, batch: str, attempt: Attempt) -> None:
+    """Have the runs and indexes built, and a version made that has them."""
     try:
-        opened = session.ask(Build(sent, batch))
-    except (Unavailable, Tampered):  # the answer was lost, or altered on its way
-        try:
-            return None, confirm(batch)
-        except Unfinished:
-            attempt.pending = True
-            raise
-    return opened, opened.catalog
+        versions.change(Build(sent, batch))
+    except Unfinished:
+        attempt.pending = True
+        raise
 
 
 def _runs_of(table: Table, batch: str) -> tuple[Run, ...]:
@@ -341,7 +332,7 @@ class _Sender:
         """Send dummies until there are as many rows as the capacity."""
         while self.rows < capacity:
             self._send(dummy_rows(min(capacity - self.rows, len(self._batch)), self._layout))
-        self._flush()
+        self.flush()
 
     def _send(self, rows: Words) -> None:
         at = 0
@@ -351,11 +342,11 @@ class _Sender:
             self._filled += take
             at += take
             if self._filled == len(self._batch):
-                self._flush()
+                self.flush()
         self.rows += len(rows)
         self._progress("loading", self.rows, self._expected)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         if self._filled:
             self.session.send_rows(self._batch[: self._filled])
             self._filled = 0

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from scumble.errors import BadQuery, Overflow, QueryError
 from scumble.owner.answers import GroupReader, Result, Row, matching_rows
-from scumble.owner.versions import Session
+from scumble.owner.session import Session
 from scumble.sql import GROUPS, AggregateQuery, Bound, Fetch, RowQuery, Statement, TableAccess
 from scumble.types import arrow_schema
 from scumble.wire.catalog import Table

@@ -1,159 +1,55 @@
 """The versions of a database, as the holder of a key sees them: the newest is kept open, and more can be made.
 
-A version that the service shows is accepted only if it follows from what was seen before, which the anchor beside the
-key remembers. A lost session is opened again, and a changed key is read again.
+A version that the service shows is accepted only if its signatures lead from the database's id to its owner, and from
+the version that was seen last, which the anchor beside the key remembers, to it. This is checked here and not left to
+the enclave. A lost session is opened again, and a changed key is read again.
 """
 
-import hmac
-import re
-import threading
-from collections.abc import Callable, Iterator, Sequence
+import time
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
-
-import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from numpy.typing import NDArray
+from typing import Any, TypeVar
 
 from scumble.durable import clear_drafts
-from scumble.errors import BadQuery, FileError, InvalidParameter, NewerVersion, Refused, Stale, Tampered, Unavailable
+from scumble.errors import BadQuery, Busy, KeyRefused, Locked, Refused, Stale, Tampered, Unavailable, Unfinished
 from scumble.index.file import decoded
 from scumble.owner import key_file
-from scumble.owner.key_file import canonical, parse_canonical, read_small, replace_file
-from scumble.owner.keys import Key, OwnerKey, open_key
+from scumble.owner.anchor import Anchor
+from scumble.owner.keys import AnalystKey, Key, OwnerKey, open_key
+from scumble.owner.session import Session
 from scumble.wire.catalog import Catalog
-from scumble.wire.channel import SALT_BYTES, Channel, Greeting, opened_answer, seal_greeting
+from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant, parse_public_key
-from scumble.wire.plan import Plan
-from scumble.wire.requests import (
-    ROWS,
-    Create,
-    Open,
-    Opened,
-    Prepare,
-    Request,
-    Scan,
-    pack_execution,
-    pack_request,
-    unpack_answer,
-)
-from scumble.wire.storage import Enclave, Service
+from scumble.wire.lineage import Draft, Link, check_link, check_titles, data_key_hash, is_derived, title_at
+from scumble.wire.requests import Create, Open, Opened, Request, Restore
+from scumble.wire.storage import Service
 
-__all__ = ["Anchor", "Session", "Versions", "begin"]
+__all__ = ["Versions", "begin", "check_opened"]
 
 T = TypeVar("T")
+Seen = tuple[int, int, str]
+"""A version as an anchor has it: how many restores came before it, its number, and its hash."""
 
-_FORMAT = 1
-_HASH = re.compile("[0-9a-f]{64}")
-TRIES = 5  # of a statement whose table keeps changing
-
-
-@dataclass(frozen=True, slots=True)
-class Anchor:
-    """What the holder of a key remembers of a database: the newest version seen, and the SHA-256 of its manifest.
-
-    It lies in a file beside the key file. Nothing in it is secret; its MAC, under a key that never leaves this machine,
-    keeps anybody else from choosing what is remembered. An old anchor that is put back together with an old database
-    goes unnoticed.
-    """
-
-    version: int
-    manifest: str
-
-    def __post_init__(self) -> None:
-        if self.version < 0 or not _HASH.fullmatch(self.manifest):
-            raise InvalidParameter("an anchor is a version from 0 on and a SHA-256 in hexadecimal digits")
-
-    @classmethod
-    def load(cls, path: Path, key: bytes) -> Self | None:
-        """What was saved, None if there is no file, Tampered if it was not saved under `key`."""
-        try:
-            data, _ = read_small(path)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise FileError(
-                f"the anchor {path} cannot be read: {error.strerror}", hint="check the path and its permissions"
-            ) from error
-        content = parse_canonical(data)
-        if content is None:
-            raise Tampered
-        mac = content.pop("mac", None)
-        if not (isinstance(mac, str) and mac.isascii() and hmac.compare_digest(mac, _anchor_mac(content, key))):
-            raise Tampered
-        match content:
-            case {"format": int(number)} if number > _FORMAT:  # every format has its MAC like this one
-                raise NewerVersion(
-                    f"the anchor {path} was written by a later Scumble (this one reads format {_FORMAT})",
-                    hint="upgrade Scumble",
-                )
-            case {"format": int(number), "version": int(version), "manifest": str(manifest)} if number == _FORMAT:
-                return cls(version, manifest)
-            case _:
-                raise Tampered
-
-    def save(self, path: Path, key: bytes) -> None:
-        """Remember this version: durably, and whole or not at all."""
-        content: dict[str, Any] = {"format": _FORMAT, "version": self.version, "manifest": self.manifest}
-        replace_file(path, canonical(content | {"mac": _anchor_mac(content, key)}))
-
-
-def _anchor_mac(content: dict[str, Any], key: bytes) -> str:
-    return hmac.digest(key, canonical(content), "sha256").hex()
-
-
-class Session:
-    """SECRET: an open line to the enclave, for one database. An owner brings the data key, an analyst has none."""
-
-    def __init__(
-        self, service: Enclave, database: str, signing_key: Ed25519PrivateKey, data_key: bytes | None = None
-    ) -> None:
-        self._service = service
-        self._turn = threading.Lock()
-        self.broken = False
-        request_key, answer_key = Channel.fresh_keys()
-        signer = signing_key.public_key().public_bytes_raw()
-        greeting = Greeting(database, request_key, answer_key, data_key, signer)
-        self._number, answer = service.greet(seal_greeting(service.public_key, greeting, signing_key))
-        self._channel = Channel.derived(request_key, answer_key, answer[:SALT_BYTES])
-        opened_answer(self._channel.open_answer(answer[SALT_BYTES:]))
-
-    def ask(self, request: Request[T]) -> T:
-        return unpack_answer(request, self._exchange(pack_request(request)))
-
-    def prepare(self, plan: Plan) -> int:
-        """Have a plan kept; its number."""
-        return self.ask(Prepare(plan)).plan
-
-    def execute(self, plan: int, scans: Sequence[Scan], bounds: NDArray[np.int64]) -> memoryview:
-        """Execute a plan; the answer as the plan's output lays it out."""
-        return self._exchange(pack_execution(plan, scans, bounds))
-
-    def send_rows(self, rows: NDArray[np.int64]) -> None:
-        self._exchange(b"".join((ROWS, rows.data)))
-
-    def close(self) -> None:
-        with suppress(Unavailable):  # then it has ended
-            self._service.leave(self._number)
-
-    def _exchange(self, request: bytes) -> memoryview:
-        with self._turn:
-            self.broken = True  # until there is an answer: after an interruption the two ends may count differently
-            sealed = self._channel.seal_request(request)
-            answer = self._channel.open_answer(self._service.request(self._number, sealed))
-            self.broken = False
-        return opened_answer(answer)
+TRIES = 5  # of a statement whose table keeps changing, and of a change
+LOCKED_SECONDS = 10.0  # to wait for an enclave to be told a new key
+LOCKED_PAUSE_SECONDS = 0.05
+UNFINISHED_SECONDS = 60.0  # to wait for a change that was cut off to come to its end
+PAUSES_SECONDS = (0.2, 1.0, 3.0)  # before a service that went away is asked again whether a change was stored
 
 
 def begin(service: Service, key: OwnerKey, key_path: Path) -> None:
     """Make the first, empty version of a database."""
     session = Session(service, key.database, key.signing_key(), key.data_key())
     with service.writer():
-        opened = session.ask(Create())
+        draft = session.ask(Create(key.title()))
+        if (draft.restores, draft.version, draft.previous) != (0, 1, ""):
+            raise Tampered
+        opened = session.commit(draft, key.signing_key())
     session.close()
-    Anchor(opened.version, opened.hash).save(key.anchor_path(key_path), key.anchor_key())
+    check_opened(opened, key, None, None)
+    Anchor(1, opened.hash).save(key.anchor_path(key_path), key.anchor_key())
 
 
 class Versions:
@@ -164,6 +60,9 @@ class Versions:
 
     session: Session
     catalog: Catalog
+    charges: tuple[Charge, ...]
+    grants: tuple[Grant, ...]
+    """What was ever paid for loads, as the versions have it: all of it for the owner, for an analyst its own."""
     owner: str
     """The owner's public key, in hexadecimal."""
 
@@ -175,14 +74,18 @@ class Versions:
         *,
         changed: Callable[[], None],
         accept_restored: bool = False,
+        first_opening: bool = False,
         owner: str | None = None,
+        key_print: bytes | None = None,
     ) -> None:
         self.service, self.key, self.key_path = service, key, key_path
         self.grant: Grant | None = None
+        self._held = ExitStack()
         self._changed = changed
-        self._key_print = key_file.fingerprint(key_path)
+        self._key_print = key_file.fingerprint(key_path) if key_print is None else key_print
         try:
             self._expected_owner = None if owner is None else parse_public_key(owner).hex()
+            self._check_anchored(first_opening=first_opening)
             self.open_session(accept_restored=accept_restored)
         except BaseException:
             service.close()
@@ -204,30 +107,31 @@ class Versions:
     # --- the newest version ------------------------------------------------------------------------
 
     @contextmanager
-    def writing(self) -> Iterator[ExitStack]:
-        """Hold the database for writing, on its newest version. Closing the stack gives the hold up before the end."""
+    def writing(self, busy_seconds: float = 5) -> Iterator[None]:
+        """Hold the database for writing, on its newest version; Busy if another client holds it for longer."""
         self.refresh()
         self.open_newest()  # before a writer clears leftovers: to the provider a rollback looks like a crash
-        with ExitStack() as held:
-            held.enter_context(self.service.writer())
+        with ExitStack() as self._held:
+            self._held.enter_context(self.service.writer(busy_seconds))
             self.open_newest()
             self.service.drop_unreferenced()  # what a drop or a rekey that was cut short has left
             for path in (self.key_path, key_file.ledger_path(self.key_path), self._anchor_path):
                 clear_drafts(path.parent, path.name)
-            yield held
+            yield
 
     def retrying(self, work: Callable[[], T]) -> T:
         """Do some work on the newest version: again if that changed meanwhile, and once more if the session was lost.
 
         A service mentions a newer version, made by another client, only with its answer: so it is checked afterwards.
+        While the owner changes the key, an enclave may be without it for a moment: that is waited for.
         """
-        changed, lost, before = False, False, self.catalog
+        changed, lost, before, until = False, False, self.catalog, time.monotonic() + LOCKED_SECONDS
         for left in range(TRIES - 1, -1, -1):
             try:
                 if changed:
-                    self.open_newest()
+                    self._unlocked(self.open_newest, until)
                 else:
-                    self.refresh()
+                    self._unlocked(self.refresh, until)
                 result = work()
                 if not self.service.stamp_lags or self.catalog is not before or self.service.stamp() == self._stamp:
                     return result
@@ -247,43 +151,97 @@ class Versions:
                 lost, changed = True, False
         raise AssertionError  # the last try has returned or raised
 
+    def _unlocked(self, opening: Callable[[], None], until: float) -> None:
+        """Open a version, and wait for its key if the enclave does not have that yet."""
+        while True:
+            try:
+                return opening()
+            except Locked:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(LOCKED_PAUSE_SECONDS)
+                opening = self.open_session  # perhaps with another enclave, which has it
+
     def open_session(self, *, accept_restored: bool = False) -> None:
         """Open a session on the newest version, with the root that fits: a rekey that was cut short leaves two."""
         before: Session | None = getattr(self, "session", None)
         if before is not None:
             before.close()
+        while True:
+            try:
+                self._open_with_key(accept_restored=accept_restored)
+                return
+            except (Tampered, Refused, KeyRefused):
+                if not self._read_changed_key():
+                    raise
+
+    def _open_with_key(self, *, accept_restored: bool) -> None:
         failures: list[Tampered | Refused] = []
         for key in self.key.candidates():
             session = Session(self.service, key.database, key.signing_key(), key.data_key())
             stamp = self.service.stamp()
             try:
-                opened = session.ask(self._opening(accept_restored=accept_restored))
+                anchor = self._remembered()
+                opened = session.ask(self._opening(anchor))
             except (Tampered, Refused) as error:
                 failures.append(error)
+                if accept_restored and (restored := self._restored(session, key)) is not None:
+                    opened, anchor = restored, None
+                else:
+                    session.close()
+                    continue
+            except BaseException:
                 session.close()
-                continue
+                raise
             self.session, self._stamp = session, stamp
             self.key = key  # with both roots still: the anchor may be under the other one
-            self.take(opened, anew=accept_restored)
+            self.take(opened, None if anchor is None else anchor.seen)
             return
+        if isinstance(self.key, OwnerKey) and not any(isinstance(error, Tampered) for error in failures):
+            raise KeyRefused(
+                "this key does not open the database as it is now",
+                hint="it was changed on another device, or an older copy of the database was put back",
+            )
         raise next((error for error in failures if isinstance(error, Tampered)), failures[0])
 
-    def _opening(self, *, accept_restored: bool = False) -> Open:
+    def _restored(self, session: Session, key: Key) -> Opened | None:
+        """Take the version that is there for the newest, and bring its grants up to what is known; None if refused."""
+        anchor = self._remembered() or Anchor(0, "0" * 64)
+        used = tuple((grant, *amounts) for grant, amounts in anchor.used.items())
+        try:
+            draft = session.ask(Restore(anchor.restores, tuple(anchor.revoked), used))
+            with self.service.writer():
+                return session.commit(draft, key.signing_key())
+        except (Tampered, Refused):
+            return None
+
+    def _opening(self, anchor: Anchor | None) -> Open:
         """The request for the newest version, with the terms on which it is accepted."""
         owner = self._expected_owner or self.key.known_owner(self.key_path)
-        anchor = None if accept_restored else self._remembered()
-        return Open(anchor, owner=None if owner is None else bytes.fromhex(owner), restored=accept_restored)
+        return Open(None if anchor is None else anchor.seen, None if owner is None else bytes.fromhex(owner))
 
     @property
     def _anchor_path(self) -> Path:
         return self.key.anchor_path(self.key_path)
 
-    def _remembered(self) -> tuple[int, str] | None:
+    def _remembered(self) -> Anchor | None:
         for key in self.key.candidates():
             with suppress(Tampered):
-                anchor = Anchor.load(self._anchor_path, key.anchor_key())
-                return None if anchor is None else (anchor.version, anchor.manifest)
+                return Anchor.load(self._anchor_path, key.anchor_key())
         raise Tampered
+
+    def _check_anchored(self, *, first_opening: bool) -> None:
+        """Without an anchor, nothing tells an old version from the newest: an owner has to say that this is known."""
+        if first_opening or self._anchor_path.exists():
+            return
+        what = f"there is no anchor at {self._anchor_path}: an old version would be taken for the newest"
+        if isinstance(self.key, OwnerKey):
+            raise KeyRefused(
+                what,
+                hint="bring it along from another device with `scumble anchor`, or accept what is there with "
+                "--first-opening",
+            )
+        warnings.warn(f"{what}; this one is remembered from now on", UserWarning, stacklevel=2)
 
     def refresh(self) -> None:
         """Open the newest version, if the service says that there is another one."""
@@ -296,32 +254,162 @@ class Versions:
         """Ask the enclave for the newest version, whatever the service says."""
         stamp = self.service.stamp()
         try:
-            opened = self.session.ask(self._opening())
-        except (Tampered, Refused) as error:
-            self._open_with_changed_key(error)
+            anchor = self._remembered()
+            opened = self.session.ask(self._opening(anchor))
+            self.take(opened, None if anchor is None else anchor.seen)
+        except (Tampered, Refused):
+            # The key was perhaps changed: by a rekey elsewhere, or by one here that failed half-way.
+            if not self._read_changed_key() and self.key.next_root is None:
+                raise
+            self.open_session()
             return
-        self.take(opened)
         self._stamp = stamp
 
-    def _open_with_changed_key(self, error: Tampered | Refused) -> None:
-        """Open the session again if the key was changed, by a rekey elsewhere or by one here that failed half-way."""
-        if key_file.fingerprint(self.key_path) != self._key_print:
-            if key_file.is_protected(self.key_path):
-                raise Stale("the key was changed meanwhile", hint="open the database again")
-            self._key_print = key_file.fingerprint(self.key_path)
-            self.key = open_key(self.key_path, self.key.database)
-        elif self.key.next_root is None:
-            raise error
-        self.open_session()
+    def _read_changed_key(self) -> bool:
+        """Read the key again, if its file has changed; whether it has.
 
-    def take(self, opened: Opened, *, anew: bool = False) -> None:
-        """Go on with a version and remember it; with `anew`, even if a later one was seen before."""
+        A rekey elsewhere writes the new key to the file before anything under it: what this key does not open or did
+        not sign is therefore no sign of tampering until the file, read again afterwards, is still the same.
+        """
+        now = key_file.fingerprint(self.key_path)
+        if now == self._key_print:
+            return False
+        if key_file.is_protected(self.key_path):
+            raise Stale("the key was changed meanwhile", hint="open the database again")
+        self.key, self._key_print = open_key(self.key_path, self.key.database), now
+        return True
+
+    def take(self, opened: Opened, seen: Seen | None) -> None:
+        """Go on with a version, if its signatures lead to it from the one that was `seen`, and remember it."""
+        check_opened(opened, self.key, seen, self._expected_owner or self.key.known_owner(self.key_path))
         for run in (run for table in opened.catalog.tables for run in table.runs if run.index is not None):
             decoded(run.index)  # a corrupt index is refused now, not when a query needs it
         self.catalog, self.owner, self.grant = opened.catalog, opened.owner.hex(), opened.grant
+        self.charges, self._hash, self._links = opened.charges, opened.hash, opened.links
+        self.grants = opened.grants
         self.key.remember_owner(self.key_path, self.owner)
         self._expected_owner = None
         self._changed()
-        remembered = None if anew else self._remembered()
-        if remembered is None or opened.version > remembered[0]:  # another process may have seen a later one
-            Anchor(opened.version, opened.hash).save(self._anchor_path, self.key.anchor_key())
+        self._remember(opened)
+
+    def _remember(self, opened: Opened) -> None:
+        remembered, catalog = self._remembered(), opened.catalog
+        if remembered is None:
+            remembered = Anchor(0, "0" * 64)
+        elif (catalog.restores, catalog.version) <= (remembered.restores, remembered.version):
+            return  # another process may have seen a later one
+        anchor = remembered.at(Anchor(catalog.version, opened.hash, catalog.restores))
+        anchor.knowing(opened.grants).save(self._anchor_path, self.key.anchor_key())
+
+    @property
+    def anchor(self) -> Anchor:
+        """The version that is open, as it is remembered."""
+        return Anchor(self.catalog.version, self._hash, self.catalog.restores)
+
+    # --- changes -----------------------------------------------------------------------------------
+
+    def change(self, request: Request[Any], successor: OwnerKey | None = None) -> bool:
+        """Have a version drafted, sign it, and go on with it; False if there was nothing to change.
+
+        It is drafted again on top of a newer version, if that only changed the rights. A rekey is signed by the
+        `successor`. If the answer to the signature is lost, this finds out whether the version was stored.
+        """
+        for left in range(TRIES - 1, -1, -1):
+            draft: Draft | None = self.session.ask(request)
+            if draft is None:
+                return False
+            if (draft.restores, draft.version, draft.previous) != (
+                self.catalog.restores,
+                self.catalog.version + 1,
+                self._hash,
+            ):
+                raise Tampered
+            try:
+                opened = self.session.commit(draft, (successor or self.key).signing_key())
+            except Stale:
+                if not left or successor is not None:
+                    raise
+                self.open_newest()
+                continue
+            except (Unavailable, Tampered):  # the answer was lost, or altered on its way
+                self._find_out(draft)
+                return True
+            if successor is not None:
+                self.key = OwnerKey(successor.database, successor.root, self.key.root)  # the anchor has the old one yet
+            self.take(opened, (draft.restores, draft.version - 1, draft.previous))
+            return True
+        raise AssertionError  # the last try has returned or raised
+
+    def _find_out(self, draft: Draft) -> None:
+        """Return if a version was stored although the answer was lost; else raise Unavailable, with what is known.
+
+        The enclave may still be about to store it: only once the database can be held for writing is that ruled out.
+        """
+        self._held.close()  # or nobody, and this neither, could hold it again
+        for pause in PAUSES_SECONDS:
+            try:
+                self.open_session()
+                if self._has(draft):
+                    return
+                with self.service.writer(UNFINISHED_SECONDS):
+                    self.open_newest()
+            except (Unavailable, Busy):
+                time.sleep(pause)
+                continue
+            if self._has(draft):
+                return
+            raise Unavailable("the session was lost, and nothing was changed", hint="try again")
+        raise Unfinished(
+            "the service was lost while a change was stored, and does not say whether it was",
+            hint="look at the database before you try again",
+        )
+
+    def _has(self, draft: Draft) -> bool:
+        return any(link.draft == draft for link in self._links)
+
+
+def check_opened(opened: Opened, key: Key, seen: Seen | None, owner: str | None) -> None:
+    """Tampered unless the signatures show that this version is the owner's, and follows the one that was `seen`.
+
+    The titles lead from the database's id to its owner: this key, or for an analyst whoever followed the known `owner`.
+    """
+    catalog, links = opened.catalog, opened.links
+    if catalog.database != key.database:
+        raise Tampered
+    if not catalog.titles:  # release 0.1 made it, and nobody has signed it since
+        if is_derived(catalog.database) or isinstance(key, AnalystKey):
+            raise Tampered
+        return
+    check_titles(catalog.database, catalog.titles)
+    title = title_at(catalog.titles, catalog.version)
+    owners = {each.owner.hex() for each in catalog.titles}
+    if title.owner != opened.owner or (owner is not None and owner not in owners):
+        raise Tampered
+    if isinstance(key, OwnerKey) and (title.owner, title.data_key_hash) != (
+        key.public_key(),
+        data_key_hash(key.database, key.data_key()),
+    ):
+        raise Tampered
+    head = (catalog.restores, catalog.version, opened.hash)
+    if seen == head and not links:
+        return
+    if not links or (links[-1].draft.restores, links[-1].draft.version, links[-1].draft.hash) != head:
+        raise Tampered
+    if seen is not None:
+        _check_first(catalog, links[0], seen)
+    before = None
+    for link in links:
+        check_link(catalog.database, catalog.titles, link, before)
+        before = link.draft
+
+
+def _check_first(catalog: Catalog, link: Link, seen: Seen) -> None:
+    """Tampered unless a version follows the one that was seen, or the owner has restored an older one since."""
+    restores, version, digest = seen
+    first = link.draft
+    if (first.version, first.previous) == (version + 1, digest) and first.restores == restores:
+        return
+    by_owner = link.signer == title_at(catalog.titles, first.version).owner and link.certificate is None
+    signed_since = not is_derived(catalog.database) and version < first.version == catalog.titles[0].version
+    if not by_owner or not (first.restores > restores or signed_since):
+        raise Tampered

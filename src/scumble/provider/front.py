@@ -57,6 +57,9 @@ class Provider:
     def writer(self, busy_seconds: float = 5) -> AbstractContextManager[None]:
         return self.store.writer(busy_seconds)
 
+    def rights_writer(self) -> AbstractContextManager[None]:
+        return self.store.writer()
+
     @property
     def stamp_lags(self) -> bool:
         return False

@@ -118,9 +118,10 @@ class Front:
     async def hold(self, request: Request) -> Response:
         hosted, session = await self._hosted(request), _session(request)
         busy_seconds = _seconds(request.query_params.get("busy_seconds", "5"))
-        if not await self._in_thread(_may_hold, hosted, session):
+        rank = await self._in_thread(_rank, hosted, session)
+        if not rank:
             raise NotFound("this session may not write", hint="ask the owner for a grant")
-        await self._in_thread(hosted.leases.take, session, busy_seconds)
+        await self._in_thread(hosted.leases.take, session, busy_seconds, rank)
         return Response(status_code=204, headers={STAMP: hosted.store.stamp()})
 
     async def release(self, request: Request) -> Response:
@@ -286,9 +287,9 @@ def _answered(hosted: Hosted, session: int, body: bytes) -> tuple[bytes, str]:
     return hosted.provider.request(session, body), hosted.store.stamp()
 
 
-def _may_hold(hosted: Hosted, session: int) -> bool:
-    """Whether a session may hold a database for writing: any if it is empty, else those the enclave lets write."""
-    return hosted.routing.may_write(session) or hosted.store.is_empty()
+def _rank(hosted: Hosted, session: int) -> int:
+    """Of what use writing is to a session: as its enclave says, and to anybody while the database is empty."""
+    return hosted.routing.rank(session) or int(hosted.store.is_empty())
 
 
 def _names(request: Request) -> tuple[str, str]:

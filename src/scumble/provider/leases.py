@@ -1,36 +1,45 @@
 """Leases: the right to write to a database, held by one session at a time.
 
 A lease ends when its session gives it back, or has been silent for a minute, so that a client that vanishes in the
-middle of a load does not keep others waiting. While one of its requests is under way, a session is not silent.
+middle of a load does not keep others waiting. While one of its requests is under way, a session is not silent. Nobody
+can keep it for ever: an owner takes it from an analyst as soon as no request of the analyst's is under way, and after
+its longest life anybody may. An owner's change of rights needs none.
 """
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from scumble.errors import Busy
 from scumble.store.protocol import Store
 
-__all__ = ["LEASE_SECONDS", "Leases"]
+__all__ = ["LEASE_SECONDS", "LONGEST_SECONDS", "OWNER", "Leases"]
 
 LEASE_SECONDS = 60.0
+LONGEST_SECONDS = 1800.0
+OWNER = 2  # the rank of an owner's session; an analyst's who may load is 1
 STEP_SECONDS = 0.05
 
 
 class Leases:
     """Which session may write to one store."""
 
-    def __init__(self, store: Store, lease_seconds: float = LEASE_SECONDS) -> None:
-        self._store, self._lease_seconds = store, lease_seconds
+    def __init__(
+        self, store: Store, lease_seconds: float = LEASE_SECONDS, longest_seconds: float = LONGEST_SECONDS
+    ) -> None:
+        self._store, self._lease_seconds, self._longest_seconds = store, lease_seconds, longest_seconds
         self._turn = threading.Lock()
+        self._committing = threading.Lock()
+        self._rank = 0
+        self._since = 0.0
         self._holder: int | None = None
         self._held: AbstractContextManager[None] | None = None
         self._at_work = 0
         self._leaving = False
         self._seen = 0.0
 
-    def take(self, session: int, busy_seconds: float) -> None:
+    def take(self, session: int, busy_seconds: float, rank: int = OWNER) -> None:
         """Give a session the lease, or renew it; Busy if another one keeps it for `busy_seconds`."""
         deadline = time.monotonic() + busy_seconds
         while True:
@@ -39,7 +48,9 @@ class Leases:
                     self._seen = time.monotonic()
                     return
                 self._end_if_lapsed()
-                if self._holder is None and self._hold(session):
+                self._leaving = self._leaving or self._is_due(rank)
+                self._end_if_left()
+                if self._holder is None and self._hold(session, rank):
                     return
             if time.monotonic() >= deadline:
                 raise Busy("another load is writing to the database", hint="try again when it is done; queries go on")
@@ -67,6 +78,27 @@ class Leases:
                     self._seen = time.monotonic()
                     self._end_if_left()
 
+    def commit(self, session: int | None, store: Callable[[], None]) -> None:
+        """Store a version for a session: the holder of the lease, or an owner who changes rights; Busy for None.
+
+        One at a time: whichever comes second is no longer the next version, and is refused by the store.
+        """
+        if session is None:
+            raise Busy("the database is not held for writing", hint="another load may have taken its place: try again")
+        with self._committing:
+            with self._turn:
+                held = self._holder is None and self._hold(session, OWNER)
+                if self._holder is None:
+                    raise Busy("another process is writing to the database", hint="try again when it is done")
+                self._at_work += 1
+            try:
+                store()
+            finally:
+                with self._turn:
+                    self._at_work -= 1
+                    self._leaving = self._leaving or held
+                    self._end_if_left()
+
     def end_if_lapsed(self) -> None:
         """End a lease whose session has been silent for too long."""
         with self._turn:
@@ -79,14 +111,21 @@ class Leases:
                 raise Busy("the database is not held for writing", hint="another load may have taken its place")
             return self._store.drop_unreferenced()
 
-    def _hold(self, session: int) -> bool:
+    def _is_due(self, rank: int) -> bool:
+        """Whether the holder has to make room for a session of this rank."""
+        if self._holder is None:
+            return False
+        return rank > self._rank or time.monotonic() - self._since > self._longest_seconds
+
+    def _hold(self, session: int, rank: int) -> bool:
         """Become the store's writer without waiting: `_turn` is held, and every other request would wait too."""
         held = self._store.writer(0)
         try:
             held.__enter__()
         except Busy:  # another process has it: a backup, or another service
             return False
-        self._holder, self._held, self._seen = session, held, time.monotonic()
+        self._holder, self._held, self._rank = session, held, rank
+        self._seen = self._since = time.monotonic()
         return True
 
     def _end_if_lapsed(self) -> None:

@@ -13,7 +13,7 @@ from io import BytesIO
 
 from scumble.errors import Busy, InvalidParameter, Unavailable
 from scumble.provider.fleet import ID_BYTES, EnclaveProcess, Fleet, Serve
-from scumble.provider.leases import Leases
+from scumble.provider.leases import OWNER, Leases
 from scumble.wire.messages import from_list
 from scumble.wire.pipe import (
     RESULT,
@@ -27,8 +27,8 @@ from scumble.wire.pipe import (
     Greet,
     Head,
     Leave,
-    MayWrite,
     Pipe,
+    Rank,
     ReadManifest,
     ReadPages,
     ReadScratch,
@@ -45,10 +45,16 @@ __all__ = ["Routing", "serve_call"]
 MOST_READ_BYTES = 1 << 32
 
 
-def serve_call(pipe: Pipe, frame: Frame, storage: Storage, *, writing: bool) -> tuple[int, int]:
-    """Serve one call; how many pages and bytes of pages it read."""
+def serve_call(
+    pipe: Pipe, frame: Frame, storage: Storage, *, writing: bool, commit: Callable[[int, bytes], None] | None = None
+) -> tuple[int, int]:
+    """Serve one call; how many pages and bytes of pages it read. `commit` stores a version, if not `storage`."""
     try:
         call = from_list(Call.kinds, frame.header)
+        if isinstance(call, Commit) and commit is not None:
+            commit(call.version, bytes(frame.body))
+            pipe.send(RESULT, [], b"")
+            return 0, 0
         if call.writes and not writing:
             raise Busy("the database is not held for writing", hint="another load may have taken its place: try again")
         result = _served(storage, call, frame.body)
@@ -122,7 +128,7 @@ class Routing:
     def greet(self, sealed: bytes) -> tuple[int, bytes]:
         process = self._fleet.pick(sealed[:ID_BYTES].hex())
         self._drop_idle()
-        number, answer = process.job(Greet(), sealed[ID_BYTES:], self._serve(writing=False))
+        number, answer = process.job(Greet(), sealed[ID_BYTES:], self._serve(None, writing=False))
         session = secrets.randbits(SESSION_BITS) | 1 << SESSION_BITS
         with self._turn:
             process.sessions += 1
@@ -137,17 +143,17 @@ class Routing:
         place.seen = time.monotonic()
         known = place.process.changes
         with self._leases.at_work(session) as writing:
-            _, answer = place.process.job(Relay(place.number), sealed, self._serve(writing=writing))
+            _, answer = place.process.job(Relay(place.number), sealed, self._serve(session, writing=writing))
         if place.process.changes != known:
             self._fleet.share()
         return bytes(answer)
 
-    def may_write(self, session: int) -> bool:
-        """Whether the enclave would let a session write. Nobody else may hold the database, and keep writers away."""
+    def rank(self, session: int) -> int:
+        """Of what use writing is to a session, as its enclave says. Nobody without any may keep writers away."""
         place = self._places.get(session)
         if place is None:
             raise Unavailable("the session is gone", hint="connect again")
-        return place.process.job(MayWrite(place.number))[0]
+        return place.process.job(Rank(place.number))[0]
 
     def leave(self, session: int) -> None:
         self._leases.give_back(session)
@@ -155,9 +161,13 @@ class Routing:
         if place is not None and place.process.alive:
             place.process.job(Leave(place.number))
 
-    def _serve(self, *, writing: bool) -> Serve:
+    def _serve(self, session: int | None, *, writing: bool) -> Serve:
+        def commit(version: int, manifest: bytes) -> None:
+            holder = session if session is not None and (writing or self.rank(session) == OWNER) else None
+            self._leases.commit(holder, lambda: self._storage.commit(version, manifest))
+
         def serve(pipe: Pipe, frame: Frame) -> None:
-            pages, size = serve_call(pipe, frame, self._storage, writing=writing)
+            pages, size = serve_call(pipe, frame, self._storage, writing=writing, commit=commit)
             if pages:
                 self._read(pages, size)
 

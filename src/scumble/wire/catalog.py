@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from scumble.errors import NotFound, Tampered
 from scumble.types import Schema
+from scumble.wire.lineage import Title
 
 TAG_BYTES = 16
 
@@ -111,12 +112,17 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Catalog:
-    """PUBLIC: one version of a database."""
+    """PUBLIC: one version of a database: which one it follows, by hash, and to whom the database belongs.
+
+    `restores` is how often the owner has taken an older version for the newest. Release 0.1 wrote no titles.
+    """
 
     database: str
     version: int
     previous: str
     tables: tuple[Table, ...]
+    titles: tuple[Title, ...] = ()
+    restores: int = 0
 
     @cached_property
     def _by_name(self) -> dict[str, Table]:
@@ -145,11 +151,19 @@ class Catalog:
             "database": self.database,
             "version": self.version,
             "previous": self.previous,
+            "restores": self.restores,
+            "titles": [title.to_json() for title in self.titles],
             "tables": [table.to_json() for table in self.tables],
         }
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
+        """The inverse; for one of release 0.1 too."""
         return cls(
-            fields["database"], fields["version"], fields["previous"], tuple(map(Table.from_json, fields["tables"]))
+            fields["database"],
+            fields["version"],
+            fields["previous"],
+            tuple(map(Table.from_json, fields["tables"])),
+            tuple(map(Title.from_json, fields.get("titles", ()))),
+            fields.get("restores", 0),
         )

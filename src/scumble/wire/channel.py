@@ -32,7 +32,6 @@ GREETING_BYTES = 1024
 
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 _GREETING = b"scumble greeting v2"
-_SUCCESSION = b"scumble succession v1"
 _DONE, _REFUSED, _SHORT = b"\0", b"\1", b"\2"
 _LENGTH = struct.Struct("<H")
 _SILENT = (Tampered, Refused, Locked)  # they say the same whatever was the reason
@@ -141,23 +140,13 @@ def open_greeting(private_key: X25519PrivateKey, sealed: bytes) -> Greeting:
     request, answer, who, *data = map(bytes.fromhex, keys)
     greeting = Greeting(database, request, answer, data[0] if data else None, who)
     signed = _signed(private_key.public_key().public_bytes_raw(), greeting)
-    if not _is_signed(who, bytes.fromhex(signature), signed):
+    if not is_signed(who, bytes.fromhex(signature), signed):
         raise Tampered
     return greeting
 
 
-def succession(database: str, old: Ed25519PrivateKey, new: bytes) -> bytes:
-    """An owner's signed statement that its database belongs to another key from now on, its own after a rekey."""
-    return old.sign(_parts(_SUCCESSION, database.encode(), old.public_key().public_bytes_raw(), new))
-
-
-def is_succession(database: str, old: bytes, new: bytes, signature: bytes) -> bool:
-    """Whether this is that statement."""
-    return _is_signed(old, signature, _parts(_SUCCESSION, database.encode(), old, new))
-
-
 def _signed(public_key: bytes, greeting: Greeting) -> bytes:
-    return _parts(
+    return signed_parts(
         _GREETING,
         public_key,
         greeting.database.encode(),
@@ -168,12 +157,13 @@ def _signed(public_key: bytes, greeting: Greeting) -> bytes:
     )
 
 
-def _parts(*parts: bytes) -> bytes:
+def signed_parts(*parts: bytes) -> bytes:
     """What a signature is over: each part after its length, so that no two read alike."""
     return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
 
 
-def _is_signed(signer: bytes, signature: bytes, signed: bytes) -> bool:
+def is_signed(signer: bytes, signature: bytes, signed: bytes) -> bool:
+    """Whether a public key has made this signature."""
     try:
         Ed25519PublicKey.from_public_bytes(signer).verify(signature, signed)
     except (InvalidSignature, ValueError):

@@ -1,21 +1,27 @@
 """Grants: what an owner lets somebody else do, table by table. They lie in the sealed part of the manifest.
 
-The owner and the enclave see all of them; an analyst sees its own; the provider sees none.
+The owner signs each of them. The owner and the enclave see all; an analyst sees its own; the provider sees none.
 """
 
+import json
+import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import sha256
 from typing import Any, Literal, Self
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from scumble.errors import InvalidParameter
+from scumble.wire.lineage import Certificate
 
 Right = Literal["read", "load"]
 RIGHTS: tuple[Right, ...] = ("read", "load")
 
 KEY_BYTES = 32
+SALT_BYTES = 16
 MOST_TABLES = 256
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]{0,63}")
 _ID = re.compile("[0-9a-f]{16}")
@@ -26,7 +32,11 @@ _TEXT = re.compile(_PREFIX + "([0-9a-f]{64})([0-9a-f]{8})")
 
 @dataclass(frozen=True)
 class Grant:
-    """Somebody's rights: to read tables, or to load into them for no more than an allotment of epsilon and delta."""
+    """Somebody's rights: to read tables, or to load into them for no more than an allotment of epsilon and delta.
+
+    The owner signs them. What was used, and which of the tables were dropped (`gone`), changes afterwards. The salt
+    keeps others from guessing the terms behind the hash that the owner's signature is over.
+    """
 
     id: str
     name: str
@@ -36,6 +46,9 @@ class Grant:
     delta: Fraction = Fraction(0)
     used_epsilon: Fraction = Fraction(0)
     used_delta: Fraction = Fraction(0)
+    gone: frozenset[str] = frozenset()
+    salt: bytes = b""
+    signature: bytes = b""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -54,30 +67,56 @@ class Grant:
 
     def may(self, right: Right, table: str) -> bool:
         """Whether it gives a right to a table, whose name's case does not matter."""
-        return right in self.tables.get(table.lower(), ())
+        return self.names(table) and right in self.tables[table.lower()]
 
     def names(self, table: str) -> bool:
         """Whether it gives any right to a table."""
-        return table.lower() in self.tables
+        return table.lower() in self.tables and table.lower() not in self.gone
+
+    def signed(self, database: str, key: Ed25519PrivateKey) -> Self:
+        """With the owner's signature, and a fresh salt."""
+        salted = replace(self, salt=os.urandom(SALT_BYTES))
+        made = Certificate.signed(database, key, self.id, self.public_key, salted._terms())
+        return replace(salted, signature=made.signature)
+
+    def certificate(self) -> Certificate:
+        """What others get to see of the owner's signature: not the terms."""
+        return Certificate(self.id, self.public_key, self._terms(), self.signature)
+
+    def _terms(self) -> bytes:
+        """The hash of what the owner has signed: nobody who sees it can tell what was granted."""
+        fields = {"name": self.name, "tables": _sorted(self.tables), "allotment": [str(self.epsilon), str(self.delta)]}
+        return sha256(self.salt + json.dumps(fields, sort_keys=True).encode()).digest()
 
     def to_json(self) -> dict[str, Any]:
         return {
             "id": self.id,
             "name": self.name,
             "public_key": self.public_key.hex(),
-            "tables": {name: sorted(rights) for name, rights in self.tables.items()},
+            "tables": _sorted(self.tables),
             **{name: str(getattr(self, name)) for name in _AMOUNTS},
+            "gone": sorted(self.gone),
+            "salt": self.salt.hex(),
+            "signature": self.signature.hex(),
         }
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
+        """The inverse; for one of release 0.1 too, which nobody has signed."""
         return cls(
             fields["id"],
             fields["name"],
             bytes.fromhex(fields["public_key"]),
             {name: frozenset(rights) for name, rights in fields["tables"].items()},
-            *(Fraction(fields[name]) for name in _AMOUNTS),
+            **{name: Fraction(fields[name]) for name in _AMOUNTS},
+            gone=frozenset(fields.get("gone", ())),
+            salt=bytes.fromhex(fields.get("salt", "")),
+            signature=bytes.fromhex(fields.get("signature", "")),
         )
+
+
+def _sorted(tables: Mapping[str, frozenset[Right]]) -> dict[str, list[Right]]:
+    return {name: sorted(rights) for name, rights in tables.items()}
 
 
 def public_text(public_key: bytes) -> str:

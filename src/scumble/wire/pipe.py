@@ -68,8 +68,8 @@ class Leave(Job[None], task="leave", short=True):
     session: int
 
 
-class MayWrite(Job[bool], task="may_write", short=True):
-    """State whether a session may hold the database for writing."""
+class Rank(Job[int], task="rank", short=True):
+    """State of what use the right to write is to a session: 0 of none, 1 to load, 2 if it is the owner's."""
 
     session: int
 

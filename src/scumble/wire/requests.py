@@ -22,7 +22,9 @@ from scumble.index.slack import SlackName
 from scumble.types import Domain, Schema, parse_domain
 from scumble.wire.catalog import Catalog
 from scumble.wire.channel import padded
+from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant
+from scumble.wire.lineage import Draft, Link, Title
 from scumble.wire.messages import Message, codec, register, to_fields
 from scumble.wire.plan import Plan
 
@@ -57,13 +59,23 @@ class Request(Message, Generic[A]):
 
 @dataclass(frozen=True)
 class Opened:
-    """The version that is open now: what its signer may see of the catalog, and the signer's grant, if it has one."""
+    """The version that is open now: what its signer may see of it, and its grant, or to the owner, all `grants`.
+
+    `links` lead to it from the version that the client remembers; without one there is only its own. None in a database
+    that release 0.1 has made and nobody has signed since.
+    """
 
     catalog: Catalog
-    version: int
     hash: str
     owner: bytes
     grant: Grant | None
+    grants: tuple[Grant, ...]
+    links: tuple[Link, ...]
+    charges: tuple[Charge, ...]
+
+    @property
+    def version(self) -> int:
+        return self.catalog.version
 
 
 @dataclass(frozen=True)
@@ -90,19 +102,47 @@ class GrantList:
 # --- versions ----------------------------------------------------------------------------------------
 
 
-class Create(Request[Opened], task="create", needs_version=False):
-    """Begin an empty database, owned by the signer of the greeting."""
+class Create(Request[Draft], task="create", needs_version=False):
+    """Draft the first version of an empty database, which belongs to the signer of the greeting."""
+
+    title: Title
+
+
+class Upgrade(Request[Draft], task="upgrade"):
+    """Draft the first signed version of a database of release 0.1. `grants` are those there are, signed."""
+
+    title: Title
+    grants: tuple[Grant, ...]
+    restores: int
 
 
 class Open(Request[Opened], task="open", by_analyst=True, needs_version=False):
-    """Take the newest version. It has to descend from the `anchor`, a version and its hash, that the client remembers.
+    """Take the newest version. It has to descend from the `anchor`, the version that the client remembers.
 
-    An analyst may name the `owner` that it expects. An owner may say that an older version was `restored`.
+    That is how often an older version was taken for the newest, its number, and its hash. An analyst may name the
+    `owner` that it expects.
     """
 
-    anchor: tuple[int, str] | None
+    anchor: tuple[int, int, str] | None
     owner: bytes | None = None
-    restored: bool = False
+
+
+class Restore(Request[Draft], task="restore", needs_version=False):
+    """Draft a version after the newest that is there, although the owner has seen a later one: a backup was restored.
+
+    `restores` is the owner's count of that. Grants that were revoked since are revoked again, and no grant has used
+    less than the owner has seen: an id, epsilon and delta.
+    """
+
+    restores: int
+    revoked: tuple[str, ...]
+    used: tuple[tuple[str, Fraction, Fraction], ...]
+
+
+class Commit(Request[Opened], task="commit", by_analyst=True, needs_version=False):
+    """Store the version that was drafted last, with its signature, and go on with it."""
+
+    signature: bytes
 
 
 class CheckChain(Request[None], task="chain"):
@@ -118,29 +158,29 @@ class CheckPages(Request[None], task="check", by_analyst=True):
     pages: int
 
 
-class DropTable(Request[Opened], task="drop"):
-    """Make a version without a table, and without rights to it."""
+class DropTable(Request[Draft], task="drop"):
+    """Draft a version without a table, and without rights to it."""
 
     table: str
 
 
-class Reseal(Request[Opened], task="reseal"):
-    """Make a version sealed under a new data key, for an owner's new key, for which the old one has signed."""
+class Reseal(Request[Draft], task="reseal"):
+    """Draft a version sealed under a new data key, for an owner's new key, which has signed the `grants`."""
 
     data_key: bytes
-    owner: bytes
-    succession: bytes
+    title: Title
+    grants: tuple[Grant, ...]
 
 
-class AddGrant(Request[Opened | None], task="grant"):
-    """Make a version with one more grant; or, `rehearsed`, only refuse what that would refuse, and answer nothing."""
+class AddGrant(Request[Draft | None], task="grant"):
+    """Draft a version with one more grant; or, `rehearsed`, only refuse what that would refuse, and answer nothing."""
 
     grant: Grant
     rehearsed: bool
 
 
-class RevokeGrant(Request[Opened], task="revoke"):
-    """Make a version without a grant."""
+class RevokeGrant(Request[Draft], task="revoke"):
+    """Draft a version without a grant."""
 
     name: str
 
@@ -202,12 +242,18 @@ class Reserve(Request[None], task="reserve", by_analyst=True):
     capacity: int
 
 
-class Build(Request[Opened], task="build", by_analyst=True):
-    """Make the runs, and a version that has them; if the one that is open has the batch already, that is it.
+class Pay(Request[Draft | None], task="pay", by_analyst=True):
+    """Draft a version that records what is paid for the rows that were sent, before any noise of them is drawn.
 
-    `batch` is what the rows are called from now on: another name than they were begun with if the client has found
-    that they are those of a load that was lost.
+    Nothing if just this was recorded before, for the same rows: then a load that was cut short is repeated.
     """
+
+    batch: str
+    charges: tuple[Charge, ...]
+
+
+class Build(Request[Draft | None], task="build", by_analyst=True):
+    """Make the runs, and draft a version that has them; nothing if the one that is open has the batch already."""
 
     real_rows: int
     batch: str

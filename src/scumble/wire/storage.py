@@ -4,10 +4,11 @@ Nothing secret passes through any of these interfaces in the clear, and what com
 a key has vouched for it.
 """
 
+import hashlib
 import struct
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from scumble.errors import InvalidParameter, Tampered
 
@@ -75,6 +76,9 @@ class Service(Enclave, Protocol):
     def writer(self, busy_seconds: float = 5) -> AbstractContextManager[None]:
         """Hold the database for writing; Busy if another client holds it for longer than that."""
 
+    def rights_writer(self) -> AbstractContextManager[None]:
+        """Be able to change who may do what, whoever else holds the database for writing."""
+
     @property
     def stamp_lags(self) -> bool:
         """Whether `stamp` is as of the last answer rather than of now."""
@@ -104,31 +108,67 @@ DATABASE = "scumble-database"
 
 # --- the manifest's envelope ------------------------------------------------------------------------
 #
-# One file holds a version's public catalog and its sealed secrets. Anyone who has the file may read the public part;
-# only the enclave can tell, from the sealed rest, whether it is the one that was stored.
+# One file holds a version's public catalog, its sealed secrets, and the signature of whoever made it. Anyone who has
+# the file may read the public part and check the signature; only the enclave can open the sealed part, which shows
+# whether the catalog is the one that was stored.
 
-MAGIC = b"SCUMBLE-MANIFEST-2\n"
+MAGIC = b"SCUMBLE-MANIFEST-3\n"
+UNSIGNED_MAGIC = b"SCUMBLE-MANIFEST-2\n"
+"""Of release 0.1: the sealed part goes on to the end, and there is no signature."""
 LENGTH = struct.Struct("<I")
 START = len(MAGIC) + LENGTH.size
 
 
-def pack(public: bytes, sealed: bytes) -> bytes:
-    """The file: magic, length of the public part as a little-endian u32, public part, sealed rest."""
-    if len(public) >= 1 << 32:
+class Envelope(NamedTuple):
+    """The parts of a manifest's file; `signed` is empty in a manifest of release 0.1."""
+
+    public: bytes
+    sealed: bytes
+    signed: bytes
+
+    @property
+    def hash(self) -> str:
+        """What the signature is over, and what the next version names as the one before: the file but the signature."""
+        whole = pack(self.public, self.sealed, b"") if self.signed else pack_unsigned(self.public, self.sealed)
+        return hashlib.sha256(whole).hexdigest()
+
+
+def pack(public: bytes, sealed: bytes, signed: bytes) -> bytes:
+    """The file: magic, the public part and the sealed part, each after its length as a little-endian u32, the rest."""
+    if max(len(public), len(sealed)) >= 1 << 32:
         raise InvalidParameter("the catalog is larger than 4 GiB", hint="keep the tables in several databases")
-    return b"".join((MAGIC, LENGTH.pack(len(public)), public, sealed))
+    return b"".join((MAGIC, LENGTH.pack(len(public)), public, LENGTH.pack(len(sealed)), sealed, signed))
 
 
-def unpack(manifest: bytes) -> tuple[bytes, bytes]:
-    """The public part and the sealed rest; Tampered if `manifest` is no such file."""
-    if len(manifest) < START or manifest[: len(MAGIC)] != MAGIC:
+def pack_unsigned(public: bytes, sealed: bytes) -> bytes:
+    """The same as release 0.1 wrote it."""
+    return b"".join((UNSIGNED_MAGIC, LENGTH.pack(len(public)), public, sealed))
+
+
+def unpack(manifest: bytes) -> Envelope:
+    """The inverse; Tampered if `manifest` is no such file."""
+    magic = manifest[: len(MAGIC)]
+    if magic not in (MAGIC, UNSIGNED_MAGIC):
         raise Tampered
-    (length,) = LENGTH.unpack_from(manifest, len(MAGIC))
-    if START + length > len(manifest):
+    public, at = _part(manifest, len(MAGIC))
+    if magic == UNSIGNED_MAGIC:
+        return Envelope(public, manifest[at:], b"")
+    sealed, at = _part(manifest, at)
+    if at == len(manifest):
         raise Tampered
-    return manifest[START : START + length], manifest[START + length :]
+    return Envelope(public, sealed, manifest[at:])
+
+
+def _part(manifest: bytes, at: int) -> tuple[bytes, int]:
+    start = at + LENGTH.size
+    if start > len(manifest):
+        raise Tampered
+    end = start + LENGTH.unpack_from(manifest, at)[0]
+    if end > len(manifest):
+        raise Tampered
+    return manifest[start:end], end
 
 
 def public_part(manifest: bytes) -> bytes:
     """The public part alone: the catalog as JSON, if nobody has altered it."""
-    return unpack(manifest)[0]
+    return unpack(manifest).public

@@ -14,7 +14,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -240,6 +240,10 @@ class RemoteService:
             renewing.join(1)
             with suppress(ScumbleError):  # a lease that is not renewed lapses
                 self._ask("DELETE", path)
+
+    def rights_writer(self) -> AbstractContextManager[None]:
+        """Nothing to hold: an owner's change of rights waits for no writer."""
+        return nullcontext()
 
     @property
     def stamp_lags(self) -> bool:

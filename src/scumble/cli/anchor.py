@@ -1,0 +1,81 @@
+"""`scumble anchor`: carry what this device knows of a database to another one, so that no old version passes there.
+
+The text is signed by the key that exports it. It holds no secret: a version's number, and a hash.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scumble.cli.database import Json, Key, Target, asking, at_service, opened
+from scumble.cli.terminal import print_result
+from scumble.errors import InvalidParameter
+from scumble.owner.anchor import Anchor, database_in, read_anchor_text
+from scumble.owner.keys import open_key
+from scumble.wire.grants import parse_public_key
+
+__all__ = ["app"]
+
+app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    """Carry the newest version seen to another device.
+
+    The anchor beside a key file remembers the newest version of the database, so
+    that a provider who puts back an old one is noticed. A device without it has
+    nothing to go by. Export it on one device, and import it on the other.
+    """
+
+
+def export(target: Target, key: Key = None, print_json: Json = False) -> None:
+    """Print the newest version seen as a line of text, signed by your key.
+
+    \b
+    scumble anchor export clinic
+    """
+    with opened(target, key) as database:
+        text, version = database.anchor(), database.version
+    print_result({"database": target, "version": version, "anchor": text}, [text], as_json=print_json)
+
+
+app.command("export")(at_service(export, analysts=True))
+
+
+@app.command("import")
+def import_(
+    key: Annotated[Path, typer.Argument(metavar="KEY", help="The key file to remember it for.", show_default=False)],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="What `scumble anchor export` printed.", show_default=False)
+    ],
+    owner: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="For an analyst: the owner's public key, if it is not known yet."),
+    ] = None,
+    print_json: Json = False,
+) -> None:
+    """Remember the version that another device, or the owner, has seen.
+
+    It has to be signed by your own key or, for an analyst, by the owner's. What is
+    remembered never goes back to an older version.
+
+    \b
+    scumble anchor import clinic.key scumble-anchor-1:eyJkYXRhYmFzZSI6...
+    """
+    database = database_in(text)
+    held = open_key(key, database, asking())
+    known = parse_public_key(owner).hex() if owner is not None else held.known_owner(key)
+    trusted = [held.public_key(), *([] if known is None else [bytes.fromhex(known)])]
+    anchor, path = read_anchor_text(text, database, trusted), held.anchor_path(key)
+    before = Anchor.load(path, held.anchor_key())
+    if before is not None and before.seen[:2] > anchor.seen[:2]:
+        raise InvalidParameter(
+            f"version {before.version} was seen here, which is later than {anchor.version}",
+            hint="nothing was changed: export it here, and import it there",
+        )
+    if before is None or before.seen[:2] < anchor.seen[:2]:
+        (anchor if before is None else before.at(anchor)).save(path, held.anchor_key())
+    about = {"database": database, "version": anchor.version, "anchor": str(path)}
+    print_result(about, [f"{path}: remembers version {anchor.version}"], as_json=print_json)

@@ -1,0 +1,52 @@
+"""A database with analysts, for these tests: its owner has it open, in one enclave that all of them share."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import scumble
+from scumble.enclave.sessions import TrustedEnclave
+from scumble.owner.database import Database
+from scumble.owner.keys import AnalystKey, OwnerKey
+from scumble.provider.front import Provider
+from scumble.store.files import FileStore
+
+INDEX = ["k int:0:99 epsilon=0.5"]
+
+
+class Open(Provider):
+    """A provider that several share: it stays when one of them goes."""
+
+    def close(self) -> None:
+        """Stay."""
+
+
+class Clinic:
+    """A database that its owner has open, and those whom it may grant something to."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        with scumble.create(home / "db", limit=20, delta_limit="1e-3") as db:
+            for name in ("visits", "staff"):
+                db.load(name, rows(40), indexes=INDEX, capacity=64, page_rows=16)
+        self.reopen()
+
+    def reopen(self, *, anchored: bool = True, **terms: Any) -> None:
+        """Have the owner open it at a new enclave; or, not `anchored`, one of its devices that was never there."""
+        self.store = FileStore(self.home / "db")
+        self.provider = Open(self.store, TrustedEnclave)
+        if not anchored:
+            (self.home / "db.anchor").unlink()
+        self.owner = Database(self.provider, OwnerKey.open(self.home / "db.key"), self.home / "db.key", **terms)
+
+    def identity(self, name: str) -> str:
+        return AnalystKey.create(self.home / f"{name}.key", None).text
+
+    def analyst(self, name: str) -> Database:
+        path = self.home / f"{name}.key"
+        return Database(self.provider, AnalystKey.open(path, self.store.database), path)
+
+
+def rows(count: int) -> pa.Table:
+    return pa.table({"k": list(range(count)), "v": [place * 3 for place in range(count)]})
