@@ -83,12 +83,12 @@ def test_a_restored_folder_is_taken_only_when_told(clinic: Path) -> None:
     assert "--accept-restored" in scumble("check", "clinic").err
     accepted = scumble("check", "clinic", "--accept-restored")
     assert accepted.code == 0
-    assert "version 2: accepted as the newest one, for good." in accepted.out
+    assert "version 4: accepted as the newest one, for good." in accepted.out
     assert "looks just the same" in accepted.out
     # From now on it is like any other: it can be asked and changed.
-    assert scumble("check", "clinic", "--json").json()["version"] == 2
+    assert scumble("check", "clinic", "--json").json()["version"] == 4
     assert scumble("load", "clinic", "more", "t.csv", "--capacity", 400).code == 0
-    assert scumble("check", "clinic", "--json").json()["version"] == 3
+    assert scumble("check", "clinic", "--json").json()["version"] == 5
 
 
 def test_a_lost_or_damaged_anchor(clinic: Path) -> None:

@@ -327,10 +327,9 @@ def _load(session: Session, request: BeginLoad, key: Ed25519PrivateKey, grant: s
     rows = np.zeros((16, 4), np.int64)
     rows[:3] = [(place, place, 3, place) for place in range(3)]
     rows[3:, 3] = 101
-    session.send_rows(rows[:3])
+    session.send_rows(rows)
     if (draft := session.ask(Pay(request.batch, _charges(request, grant)))) is not None:
         session.commit(draft, key)
-    session.send_rows(rows[3:])
     session.ask(Reserve(16))
     built = session.ask(Build(3, request.batch))
     assert built is not None

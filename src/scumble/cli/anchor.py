@@ -10,7 +10,7 @@ import typer
 
 from scumble.cli.database import Json, Key, Target, asking, at_service, opened
 from scumble.cli.terminal import print_result
-from scumble.errors import InvalidParameter
+from scumble.errors import FileError, InvalidParameter
 from scumble.owner.anchor import Anchor, database_in, read_anchor_text
 from scumble.owner.keys import open_key
 from scumble.wire.grants import parse_public_key
@@ -30,15 +30,30 @@ def _group() -> None:
     """
 
 
-def export(target: Target, key: Key = None, print_json: Json = False) -> None:
+def export(
+    target: Target,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write it to a file instead.", show_default=False),
+    ] = None,
+    key: Key = None,
+    print_json: Json = False,
+) -> None:
     """Print the newest version seen as a line of text, signed by your key.
 
     \b
-    scumble anchor export clinic
+    scumble anchor export clinic -o seen.txt
     """
     with opened(target, key) as database:
         text, version = database.anchor(), database.version
-    print_result({"database": target, "version": version, "anchor": text}, [text], as_json=print_json)
+    lines = [text]
+    if output is not None:
+        try:
+            output.write_text(f"{text}\n")
+        except OSError as error:
+            raise FileError(f"{output} cannot be written: {error.strerror}", hint="name another file") from error
+        lines = [f"{output}: version {version}"]
+    print_result({"database": target, "version": version, "anchor": text}, lines, as_json=print_json)
 
 
 app.command("export")(at_service(export, analysts=True))
@@ -48,7 +63,8 @@ app.command("export")(at_service(export, analysts=True))
 def import_(
     key: Annotated[Path, typer.Argument(metavar="KEY", help="The key file to remember it for.", show_default=False)],
     text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="What `scumble anchor export` printed.", show_default=False)
+        str,
+        typer.Argument(metavar="TEXT", help="What `scumble anchor export` printed, or its file.", show_default=False),
     ],
     owner: Annotated[
         str | None,
@@ -62,8 +78,14 @@ def import_(
     remembered never goes back to an older version.
 
     \b
+    scumble anchor import clinic.key seen.txt
     scumble anchor import clinic.key scumble-anchor-1:eyJkYXRhYmFzZSI6...
     """
+    if not text.startswith("scumble-anchor"):
+        try:
+            text = Path(text).read_text()
+        except (OSError, ValueError) as error:
+            raise FileError("this is neither an anchor nor a file with one", hint="copy all of the text") from error
     database = database_in(text)
     held = open_key(key, database, asking())
     known = parse_public_key(owner).hex() if owner is not None else held.known_owner(key)

@@ -153,7 +153,7 @@ class Load:
         self._noise_key = b""
         self._capacity = 0
         self._writers: list[RunWriter] = []
-        self._hash, self._paid = sha256(), (b"", 0)
+        self._hash = sha256()
         self._runs: tuple[Run, ...] | None = None
 
     def append(self, rows: memoryview) -> None:
@@ -163,10 +163,9 @@ class Load:
         self._hash.update(rows)
         self._rows.append(np.frombuffer(rows, np.int64).reshape(-1, self._layout.words))
 
-    def seal_rows(self, batch: str) -> bytes:
-        """Name the batch, and take the rows that were sent for all of it: their digest. Dummies may still follow."""
-        self.batch, self._paid = batch, (self._hash.digest(), len(self._rows))
-        return self._paid[0]
+    def digest(self) -> bytes:
+        """SECRET: the digest of the rows that were sent, dummies included."""
+        return self._hash.digest()
 
     def is_paid(self, payment: Payment | None, request: Build) -> bool:
         """Whether just these rows were paid for under the batch's name, and all that they cost, if anything."""
@@ -174,7 +173,7 @@ class Load:
             return False
         if payment is None:
             return not (self.cost.epsilon or self.cost.delta)
-        return (payment.digest, request.real_rows) == self._paid and payment.covers(self.cost)
+        return payment.digest == self.digest() and payment.covers(self.cost)
 
     def reserve(self, keys: DataKeys, capacity: int) -> None:
         """Make room for the runs; `capacity`, public, is how many rows were sent, dummies included.

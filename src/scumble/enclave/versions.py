@@ -272,7 +272,7 @@ class Vault:
         except (ValueError, TypeError, AttributeError):
             raise Tampered from None
         for name, other in given.items():
-            with self.holding(name.partition(" ")[0]):
+            with self.holding(name.split()[0]):
                 known = self._unlocked.get(name)
                 if known is None or (other.restores, other.version) > (known.restores, known.version):
                     self._put(name, other)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.errors import BadRows, Exists, InvalidParameter, ScumbleError, Unfinished
+from scumble.errors import BadRows, Exists, InvalidParameter, ScumbleError, Unavailable, Unfinished
 from scumble.index.slack import release_bound
 from scumble.owner.encoding import dummy_rows, encode_rows
 from scumble.owner.indexes import IndexSpec, index_cost
@@ -149,15 +149,16 @@ def load(
             session.ask(_begin(table, orders, spends, options, attempt.batch))
             sender = _Sender(session, table.schema, orders, progress, rows.rows, key.noise_key(), attempt.batch)
             sender.send_all(rows, options.capacity)
-            sender.flush()
             payment.identify(content_digest(key.content_key(), table.schema, sender.digest), again=options.again)
             sender.batch_name = payment.batch
             attempt.batches.append(payment.batch)
-            if charges := payment.charges(versions.grant_id):
-                versions.change(Pay(payment.batch, charges))
             capacity_budget = payment.budgets[-1] if options.capacity is None else None
             sent, capacity = sender.rows, _fix_capacity(sender.rows, capacity_budget, options, sender.noise)
             sender.fill(capacity)
+            if charges := payment.charges(versions.grant_id):  # after the dummies: no message tells how many are real
+                versions.change(Pay(payment.batch, charges))
+            if versions.session is not session:  # the answer was lost, and with the session the rows
+                raise Unavailable("the session was lost, and nothing was loaded", hint="load again")
             session.ask(Reserve(capacity))
         for budget in payment.budgets[: len(orders)]:
             budget.draw()
@@ -332,7 +333,7 @@ class _Sender:
         """Send dummies until there are as many rows as the capacity."""
         while self.rows < capacity:
             self._send(dummy_rows(min(capacity - self.rows, len(self._batch)), self._layout))
-        self.flush()
+        self._flush()
 
     def _send(self, rows: Words) -> None:
         at = 0
@@ -342,11 +343,11 @@ class _Sender:
             self._filled += take
             at += take
             if self._filled == len(self._batch):
-                self.flush()
+                self._flush()
         self.rows += len(rows)
         self._progress("loading", self.rows, self._expected)
 
-    def flush(self) -> None:
+    def _flush(self) -> None:
         if self._filled:
             self.session.send_rows(self._batch[: self._filled])
             self._filled = 0

@@ -243,7 +243,7 @@ class Reserve(Request[None], task="reserve", by_analyst=True):
 
 
 class Pay(Request[Draft | None], task="pay", by_analyst=True):
-    """Draft a version that records what is paid for the rows that were sent, before any noise of them is drawn.
+    """Draft a version that records what is paid for the rows that were sent, before an index of them is released.
 
     Nothing if just this was recorded before, for the same rows: then a load that was cut short is repeated.
     """
