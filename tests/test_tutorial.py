@@ -30,4 +30,4 @@ def test_every_step_of_the_tutorial_works(
                 shutil.copytree(words[2], words[3])
             else:
                 assert main(words[1:]) == 0, (line, capsys.readouterr())
-    assert "40000" in capsys.readouterr().out
+    assert "30000" in capsys.readouterr().out

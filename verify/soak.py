@@ -249,7 +249,7 @@ def _load(db: Database, table: str, batch: Batch) -> None:
     columns = list(zip(*values_of(batch), strict=True)) or [()] * len(kinds)
     arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
     source = pa.table(arrays, names=list(TYPES))
-    db.load(table, source, indexes=INDEXES, types=TYPES, page_rows=PAGE_ROWS, capacity=CAPACITY)
+    db.load(table, source, indexes=INDEXES, types=TYPES, page_rows=PAGE_ROWS, capacity=CAPACITY, again=True)
 
 
 # --- planted: what each does to a child, and what must be found broken -----------------------------

@@ -23,6 +23,7 @@
         │   ├── TooManyPlans           the enclave keeps as many plans for this key as it may
         │   ├── AttestationRefused     evidence that does not prove which code runs in the enclave
         │   └── Unavailable            the service cannot be reached, or has lost the session
+        │       └── Unfinished         a change that was cut off: it has spent, or nobody knows whether it was made
         ├── ProgrammingError           a request that this database cannot serve
         │   ├── NotFound               no such database, table or column
         │   ├── Exists                 there is one already
@@ -85,6 +86,7 @@ __all__ = [
     "Tampered",
     "TooManyPlans",
     "Unavailable",
+    "Unfinished",
     "UnsupportedQuery",
 ]
 
@@ -256,6 +258,10 @@ class TooManyPlans(OperationalError):
 
     def __init__(self, message: str = "the enclave keeps too many plans for this key", hint: str | None = None) -> None:
         super().__init__(message, hint=hint or "close sessions that are not used, or ask with parameters")
+
+
+class Unfinished(Unavailable):
+    """A change that was cut off after something was spent, or of which nobody knows whether it was made."""
 
 
 class AttestationRefused(OperationalError):

@@ -169,7 +169,7 @@ def test_many_threads_of_many_analysts_while_the_owner_loads(clinic: Clinic) -> 
     for thread in threads:
         thread.start()
     for _ in range(4):
-        clinic.owner.load("visits", rows(5), indexes=INDEX, capacity=16, page_rows=16)
+        clinic.owner.load("visits", rows(5), indexes=INDEX, capacity=16, page_rows=16, again=True)
     for thread in threads:
         thread.join()
     assert wrong == []

@@ -300,7 +300,7 @@ def test_threads_ask_while_one_loads(own: Database) -> None:
     for thread in threads:
         thread.start()
     for _ in range(2):
-        load(own, TABLE, capacity=600)
+        load(own, TABLE, capacity=600, again=True)
     done.set()
     for thread in threads:
         thread.join()
@@ -317,7 +317,7 @@ with opening.open(sys.argv[1]) as db:
     print("open", flush=True)
     sys.stdin.readline()
     for _ in range(int(sys.argv[2])):
-        db.load("n", table, indexes=["id int:0:2047 epsilon=0.5 beta=1e-9"], capacity=2048, page_rows=16)
+        db.load("n", table, indexes=["id int:0:2047 epsilon=0.5 beta=1e-9"], capacity=2048, page_rows=16, again=True)
     print("loaded", flush=True)
 """
 

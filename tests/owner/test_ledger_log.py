@@ -202,7 +202,7 @@ def test_another_database_is_corrupt_and_left_alone(path: Path, journal: str) ->
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize(("version", "error"), [(2, NewerVersion), (0, Corrupt), (-1, Corrupt)])
+@pytest.mark.parametrize(("version", "error"), [(3, NewerVersion), (0, Corrupt), (-1, Corrupt)])
 def test_versions(full: Path, version: int, error: type[FileError]) -> None:
     running = Ledger.open(full)
     connection = sqlite3.connect(full)

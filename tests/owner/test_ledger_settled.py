@@ -18,9 +18,9 @@ from test_ledger_processes import finish, killed, start
 
 from scumble.cli import main
 from scumble.errors import BudgetUsed, Overdraft
+from scumble.owner.composition import Spent, with_losses
 from scumble.owner.ledger import Ledger
 from scumble.owner.ledger import RecordedBudget as Budget
-from scumble.owner.spends import Spent, with_losses
 from scumble.privacy.budget import room, total
 
 LIMIT, DELTA_LIMIT = Fraction(6), Fraction(1, 10)

@@ -1,6 +1,5 @@
 """What an owner's machine remembers of the rows that it sends: a digest of the rows, however they were cut."""
 
-from fractions import Fraction
 from typing import Any, cast
 
 import numpy as np
@@ -38,17 +37,6 @@ def _sent(table: Any, batch_rows: int, capacity: int = 8) -> tuple[bytes, bytes]
 @pytest.mark.parametrize("batch_rows", [1, 2, 5])
 def test_the_digest_is_of_the_rows_however_they_are_cut(batch_rows: int) -> None:
     assert _sent(TABLE, batch_rows) == _sent(TABLE, 3)
-
-
-def test_the_noise_of_the_capacity_follows_the_rows_and_the_batch() -> None:
-    def drawn(table: Any, batch: str) -> list[int]:
-        sender = _Sender(cast(Session, Sink()), SCHEMA, [], lambda *_: None, None, bytes(32), batch)
-        sender.send_all(table.to_batches(2), None)
-        return [int(word) for word in sender.noise(Fraction(1, 10), Fraction(1, 10**12)).stream("rows")(4)]
-
-    assert drawn(TABLE, "ba" * 16) == drawn(TABLE, "ba" * 16)
-    assert drawn(TABLE, "ba" * 16) != drawn(TABLE.slice(1), "ba" * 16)
-    assert drawn(TABLE, "ba" * 16) != drawn(TABLE, "bb" * 16)
 
 
 def test_other_rows_have_another_digest_and_dummies_do_not_count() -> None:

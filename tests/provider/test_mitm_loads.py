@@ -286,7 +286,7 @@ def test_a_greeting_for_one_enclave_does_not_open_in_another(loads: Loads) -> No
 def test_unavailable_is_what_a_load_says_whose_end_is_never_known(
     loads: Loads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scumble.owner.database.PAUSES_SECONDS", (0.0, 0.1))
+    monkeypatch.setattr("scumble.owner.versions.PAUSES_SECONDS", (0.0, 0.1))
 
     def gone(request: Request, forward: Forward) -> Answer:
         loads.proxy.meddle = dropped

@@ -30,7 +30,8 @@ app = typer.Typer(rich_markup_mode="rich", cls=_ShowByDefault)
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The ledger file.", show_default=False)]
 _UNSETTLED = (
-    "not settled: the load that drew it failed, or is still under way; later batches of that table pay on top of it"
+    "not settled: the load that drew it failed or is under way, or a restore took its batch away; later batches of "
+    "that table pay on top of it, except the same rows on the same terms, which finish it"
 )
 Shown = Annotated[Path, typer.Argument(metavar="DB", help="A database's folder, or a ledger file.", show_default=False)]
 
@@ -76,11 +77,14 @@ def show(database: Shown, key: Key = None, as_json: Json = False) -> None:
     """Show what was spent on what, and what remains. `scumble ledger DB` does the same.
 
     A spend is drawn once it paid for an index, open if a crash left it paid but
-    unused, and cancelled if it was given back. Of all batches of a table only the
-    dearest counts, once each is settled, that is, once its load is done. If a
-    load fails or is killed after its noise was drawn, its spends stay unsettled,
-    and every later batch of that table pays on top of them, since it may contain
-    the same rows.
+    unused, and cancelled if it was given back. The batches of a table add up. Of
+    one whose loader has stated that its rows are new, only what it costs beyond
+    the others counts. That holds for batches that are settled, that is, in the
+    table. If a load fails or is killed after its noise was drawn, or a restore
+    takes its batch away, its spends are unsettled, and every later batch of that
+    table pays on top of them, since it may contain the same rows.
+
+    What the newest version shows is taken up when the database is next opened.
 
     \b
     scumble ledger clinic
@@ -114,6 +118,7 @@ def _print(ledger: Ledger, *, as_json: bool) -> None:
             "delta": float(entry.delta),
             "rows_per_user": entry.rows_per_user,
             "partition": entry.partition,
+            "new_rows": entry.new_rows,
             "state": entry.state,
             "unsettled": entry.id in unsettled,
         }

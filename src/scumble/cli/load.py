@@ -5,6 +5,8 @@ can be refused is refused before anything is spent.
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Annotated, Any
 
@@ -19,7 +21,6 @@ from scumble.owner.indexes import IndexSpec
 from scumble.owner.ledger import Ledger
 from scumble.owner.loading import MEMORY_BYTES, PAGE_ROWS, LoadOptions, LoadReport
 from scumble.privacy.budget import show
-from scumble.wire.catalog import Run, Table
 
 __all__ = ["load"]
 
@@ -62,6 +63,13 @@ def load(
     query: Annotated[
         str | None, typer.Option(metavar="SQL", help="What to read from a duckdb or postgresql source.")
     ] = None,
+    new_rows: Annotated[
+        bool,
+        typer.Option("--new-rows", help="State that no row is in the table yet; then only the dearest counts."),
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Load rows that were loaded before once more. The cost adds up.")
+    ] = False,
     page_rows: Annotated[int, typer.Option(metavar="N", help="Rows in a page: a power of two.")] = PAGE_ROWS,
     memory: Annotated[
         str, typer.Option(metavar="SIZE", help="The memory that sorting may use, such as 512MiB.")
@@ -93,7 +101,13 @@ def load(
     timestamp, text(25), category(["a","b"]); each also with "not null".
 
     What is refused costs nothing. A second load adds to the table and needs the
-    same columns. Of all loads of a table only the dearest counts, not the sum.
+    same columns. The costs of a table's loads add up. If you can state that no
+    row is in the table yet, in whatever form, say --new-rows: then only the
+    dearest counts, and the ledger keeps your statement. Rows that were loaded
+    before are refused without --again.
+
+    If a load breaks off after it has spent, the message says how much. Load the
+    same rows again then: that is recognised, and costs nothing more.
     """
     specs = [IndexSpec.parse(text) for text in index or []]
     options = LoadOptions(
@@ -103,23 +117,34 @@ def load(
         memory_bytes=_bytes(memory),
         types=dict(map(_declared, types or [])),
         query=query,
+        new_rows=new_rows,
+        again=again,
     )
     with opened(target, key) as database:
         before = database.ledger.spent()
-        with bar("rows") as progress:
+        with bar("rows") as progress, _interruption_explained():
             report = database.load(table, source, indexes=specs, options=options, progress=progress)
-        made = database.table(table)
-        lines = [*_as_lines(report, made), *_cost_lines(report, database.ledger, before)]
-        print_result(_as_json(report, made, database.ledger), lines, as_json=print_json)
+        lines = [*_as_lines(report), *_cost_lines(report, database.ledger, before)]
+        print_result(_as_json(report, database.ledger), lines, as_json=print_json)
 
 
-def _as_lines(report: LoadReport, table: Table) -> list[str]:
-    runs = _new_runs(table)
+@contextmanager
+def _interruption_explained() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo("interrupted; the ledger shows whether anything was spent, and whether it is settled", err=True)
+        typer.echo("hint: load the same again: it is recognised, and neither loaded nor paid twice", err=True)
+        raise
+
+
+def _as_lines(report: LoadReport) -> list[str]:
+    pages = count(report.runs[0].pages, "page")
     lines = [
-        f"{table.name}: {count(report.rows, 'row')} loaded (only you know how many)",
-        f"  capacity  {report.capacity:,} rows in {count(runs[0].pages, 'page')}, dummies included: this is public",
+        f"{report.table}: {count(report.rows, 'row')} loaded (only you know how many)",
+        f"  capacity  {report.capacity:,} rows in {pages}, dummies included: this is public",
     ]
-    for run in runs:
+    for run in report.runs:
         if run.index is None:
             lines.append(f"  no index  {_NO_INDEX}")
             continue
@@ -134,31 +159,31 @@ def _as_lines(report: LoadReport, table: Table) -> list[str]:
 def _cost_lines(report: LoadReport, ledger: Ledger, before: Fraction) -> list[str]:
     delta = f", delta {show(report.delta)}" if report.delta else ""
     more = ledger.spent() - before
-    apart = "" if more == report.epsilon else f"; of a table's loads only the dearest counts, so this adds {show(more)}"
+    apart = "" if more == report.epsilon else f"; the rows are new to the table, so this adds {show(more)}"
+    if report.retried:
+        apart = f", for a load of the same rows that was lost; finishing it adds {show(more)}"
     left = f"  ledger    epsilon {show(ledger.remaining())} of {show(ledger.limit)} remaining"
     return [f"  charged   epsilon {show(report.epsilon)}{delta}{apart}", left]
 
 
-def _as_json(report: LoadReport, table: Table, ledger: Ledger) -> dict[str, Any]:
+def _as_json(report: LoadReport, ledger: Ledger) -> dict[str, Any]:
     indexes = [
         {"column": run.attribute, **summarize(decoded(run.index)).as_dict()}
-        for run in _new_runs(table)
+        for run in report.runs
         if run.index is not None
     ]
     return {
-        "table": table.name,
+        "table": report.table,
+        "batch": report.batch,
         "rows": report.rows,
         "capacity": report.capacity,
         "indexes": indexes,
         "epsilon": float(report.epsilon),
         "delta": float(report.delta),
+        "retried": report.retried,
         "remaining": float(ledger.remaining()),
         "delta_remaining": float(ledger.remaining_delta()),
     }
-
-
-def _new_runs(table: Table) -> list[Run]:
-    return [run for run in table.runs if run.batch == table.runs[-1].batch]
 
 
 def _declared(text: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from threading import Timer
 
 import typer
 
-from scumble.errors import BudgetError, ScumbleError
+from scumble.errors import BudgetError, ScumbleError, Unfinished
 
 __all__ = ["BROKEN", "INTERRUPTED", "REFUSED", "bar", "count", "print_result", "report", "say", "working"]
 
@@ -40,7 +40,7 @@ def report(error: Exception) -> int:
         case BudgetError():
             return say(error, OVER_BUDGET)
         case ScumbleError():
-            return say(error, REFUSED)
+            return say(error, BROKEN if isinstance(error, Unfinished) else REFUSED)
         case typer.Abort() | RuntimeError(args=("Query interrupted",)):  # the latter is how DuckDB reports Ctrl-C
             return INTERRUPTED
         case MemoryError():

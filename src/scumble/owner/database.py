@@ -7,21 +7,26 @@ granted for an analyst. What leaves for the provider is sealed; what comes back 
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from scumble.errors import InvalidParameter, Stale, Unavailable
+from scumble.errors import Busy, InvalidParameter, ScumbleError, Stale, Unavailable, Unfinished
 from scumble.owner import key_file
 from scumble.owner.anchor import anchor_text
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.key_file import Passphrase
 from scumble.owner.keys import Key, OwnerKey
 from scumble.owner.ledger import Ledger
+from scumble.owner.payments import allotment, spend_of
+from scumble.owner.reconciling import batches_of
 from scumble.owner.versions import Versions, begin
-from scumble.privacy.budget import Exact, exact
+from scumble.privacy.budget import Exact, exact, show
 from scumble.wire.catalog import Table
+from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant, Right, parse_public_key, public_text
 from scumble.wire.lineage import next_title
 from scumble.wire.requests import (
@@ -38,7 +43,7 @@ from scumble.wire.storage import Service
 
 if TYPE_CHECKING:
     from scumble.owner.answers import Result
-    from scumble.owner.loading import LoadOptions, LoadReport, Progress
+    from scumble.owner.loading import Attempt, LoadOptions, LoadReport, Progress
     from scumble.owner.queries import LocalSQL, Parameters, Runner
     from scumble.sql import Statement
     from scumble.sql.explain import Explanation
@@ -167,33 +172,77 @@ class Database:
         The source is a file (CSV, Parquet, Arrow), a data frame or anything else with an Arrow stream, or a DuckDB or
         PostgreSQL database with `query=`. Each index, like "amount decimal:0:100000:0.01 epsilon=0.5", costs epsilon,
         and so does the capacity unless it is given; the ledger is charged before anything is sent. The fields of
-        `LoadOptions` may be given by name. A load that is refused costs nothing, and one whose session is lost is done
-        once or not at all.
+        `LoadOptions` may be given by name. The costs of a table's loads add up, unless `new_rows=True` states that no
+        row is in the table yet; rows that were loaded before are refused without `again=True`.
+
+        A load that is refused costs nothing. One whose session is lost is done once or not at all; if it fails after it
+        has spent, or nobody can tell what became of it, `Unfinished` says so. To load the same again is safe then: it
+        is recognised, and costs nothing more.
         """
-        from scumble.owner.loading import LoadOptions, can_reopen, load
+        from scumble.owner.loading import Attempt, LoadOptions, can_reopen
 
         if options is not None and more:
             raise InvalidParameter("options are given twice", hint="as LoadOptions, or by name")
         specs = [IndexSpec.parse(index) if isinstance(index, str) else index for index in indexes]
-        chosen, batch = options or LoadOptions(**more), secrets.token_hex(16)
-
-        def once() -> "LoadReport":
-            with self._turn, self._versions.writing():
-                return load(self._versions, self.ledger, table, source, specs, chosen, progress, batch)
-
-        for _ in range(LOAD_TRIES - 1 if can_reopen(source) else 0):
+        chosen, attempt = options or LoadOptions(**more), Attempt(secrets.token_hex(16))
+        for left in range(LOAD_TRIES - 1 if can_reopen(source) else 0, -1, -1):
             try:
-                return once()
-            except Unavailable:
-                continue
-        return once()
+                return self._load(table, source, specs, chosen, progress, attempt)
+            except ScumbleError as error:
+                if not left or not isinstance(error, Unavailable):
+                    raise self._with_spent(error, attempt) from error
+        raise AssertionError  # the last try has returned or raised
+
+    def _load(
+        self,
+        table: str,
+        source: object,
+        specs: Sequence[IndexSpec],
+        options: "LoadOptions",
+        progress: "Progress",
+        attempt: "Attempt",
+    ) -> "LoadReport":
+        """Try once."""
+        from scumble.owner.loading import load
+
+        with self._changing():
+            self._reconcile(held=True)
+            return load(self._versions, self.ledger, table, source, specs, options, progress, attempt)
+
+    def _with_spent(self, error: ScumbleError, attempt: "Attempt") -> ScumbleError:
+        """The error that a load ends with: if anything was spent on its rows, it says how much."""
+        loads = self.ledger.loads() if attempt.batches else ()
+        drawn = [each for each in loads if each.batch in attempt.batches and each.state == "drawn"]
+        if not drawn and not attempt.pending:
+            return error
+        where = "nobody can tell whether the rows are" if attempt.pending else "the rows are not"
+        epsilon = sum((each.epsilon for each in drawn), Fraction(0))
+        delta = sum((each.delta for each in drawn), Fraction(0))
+        paid = f"; epsilon {show(epsilon)}" + (f" and delta {show(delta)}" if delta else "") + " stays spent on them"
+        return Unfinished(
+            f"{error.message}; {where} in the table{paid if drawn else ''}",
+            hint="load the same rows on the same terms again: that is recognised, and costs nothing more",
+        )
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold it for writing. What was done stays done if the service is lost before the hold is given up."""
+        done = False
+        try:
+            with self._turn, self._versions.writing():
+                yield
+                done = True
+        except Unavailable:
+            if not done:
+                raise
 
     def drop(self, table: str) -> None:
         """Drop a table and delete its pages. What its indexes have cost stays spent. Only the owner can."""
         self._versions.key.as_owner()
-        with self._turn, self._versions.writing():
+        with self._changing():
             self._versions.change(DropTable(table))
-            self._versions.service.drop_unreferenced()
+            with suppress(Unavailable, Busy):  # then the next writer does it
+                self._versions.service.drop_unreferenced()
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -217,7 +266,21 @@ class Database:
     def ledger(self) -> Ledger:
         """The privacy budget: what was spent on what, and what remains. For an analyst, of the grant's allotment."""
         self._paid_from = self._versions.grant_id
-        return self._versions.key.ledger(self._versions.key_path, self._versions.grant)
+        ledger = self._versions.key.ledger(self._versions.key_path, self._versions.grant)
+        ledger.reconcile(self._charges(ledger), batches_of(self._versions.catalog))
+        return ledger
+
+    def _reconcile(self, *, held: bool) -> None:
+        """Bring the ledger up to the newest version, before anything is spent."""
+        self.ledger.reconcile(self._charges(self.ledger), batches_of(self._versions.catalog), held=held)
+
+    def _charges(self, ledger: Ledger) -> Sequence[Charge]:
+        """What the newest version says was paid by this key's holder; for the owner, the allotments of grants too."""
+        versions = self._versions
+        paid = [charge for charge in versions.charges if charge.grant == versions.grant_id]
+        spent = {(each.label, each.epsilon) for each in ledger.entries() if each.partition is None}  # by release 0.1
+        granted = [grant for grant in versions.grants if (f"granted to {grant.name}", grant.epsilon) not in spent]
+        return [*paid, *(allotment(grant) for grant in granted if grant.epsilon)]
 
     @property
     def service(self) -> Service:
@@ -256,11 +319,14 @@ class Database:
             raise InvalidParameter(
                 "a right to load needs an allotment of epsilon, and nothing else does", hint="--load --epsilon 0.5"
             )
-        with self._turn, self._versions.writing():
+        with self._changing():
             wanted = wanted.signed(key.database, self._versions.key.signing_key())
             self._versions.session.ask(AddGrant(wanted, rehearsed=True))
             if wanted.epsilon:
-                self.ledger.spend(wanted.epsilon, f"granted to {name}", delta=wanted.delta).draw()
+                self._reconcile(held=True)
+                (paid,) = self.ledger.spend_all([spend_of(allotment(wanted), f"granted to {name}")])
+                paid.draw()
+                paid.settle()  # nothing will ever take it back
             self._versions.change(AddGrant(wanted, rehearsed=False))
         return wanted
 
@@ -277,7 +343,10 @@ class Database:
         self._versions.key.as_owner()
         with self._turn:
             self._versions.refresh()
-            return self._versions.session.ask(ListGrants()).grants
+            return self._listed()
+
+    def _listed(self) -> tuple[Grant, ...]:
+        return self._versions.session.ask(ListGrants()).grants
 
     @property
     def granted(self) -> Grant | None:
@@ -323,10 +392,10 @@ class Database:
         """
         self._versions.key.as_owner()
         protection = self._protection(passphrase)
-        with self._turn, self._versions.writing():
-            held = OwnerKey.open(self._versions.key_path, protection)  # a wrong passphrase: before anything changes
+        with self._changing():
+            kept = OwnerKey.open(self._versions.key_path, protection)  # a wrong passphrase: before anything changes
             old = self._versions.key.as_owner()
-            if old.root not in (held.root, held.next_root):
+            if old.root not in (kept.root, kept.next_root):
                 raise Stale("the key was changed meanwhile", hint="open the database again")
             new = OwnerKey(old.database, secrets.token_bytes(len(old.root)))
             self._versions.put_key(OwnerKey(old.database, old.root, new.root), protection)
@@ -334,7 +403,8 @@ class Database:
             title = next_title(old.database, version, old.signing_key(), new.signing_key(), new.data_key())
             self._versions.change(Reseal(new.data_key(), title, self._signed_grants(new)), new)
             self._versions.put_key(new, protection)
-            self._versions.service.drop_unreferenced()
+            with suppress(Unavailable, Busy):  # then the next writer does it
+                self._versions.service.drop_unreferenced()
 
     def finish_rekey(self, passphrase: Passphrase = None) -> None:
         """Finish a rekey that was cut short: remove the key that is not in force from the key file."""

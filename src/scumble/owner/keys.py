@@ -61,6 +61,10 @@ class Key(ABC):
     def anchor_path(self, key_path: Path) -> Path:
         """Where the anchor lies beside the key file."""
 
+    def content_key(self) -> bytes:
+        """The key of the digests by which loaded rows are known again, which never leaves this machine."""
+        return self._derived(self.database, b"scumble content v1")
+
     @abstractmethod
     def noise_key(self) -> bytes:
         """The secret from which the noise of a drawn capacity is derived. It never leaves this machine."""

@@ -5,40 +5,42 @@ its labels are public names that the owner chose, and nothing from the data ente
 
 A budget is spent before it is drawn, and drawn before the noise is: `spend` records it, `Budget.draw` marks it used
 right before the first noise, and a crash in between leaves it spent. Only a budget that nothing was drawn from can be
-cancelled. A part of a group is settled when the work that it paid for is done; one that was drawn and never settled
-(the work failed, or its process died) may have its rows released again, so it counts on top of every part that is
-charged after it.
+cancelled. A part of a group is settled when the work that it paid for is done; one that was drawn and is not settled
+(the work failed, its process died, or a restore took away what it had made) may have its rows released again, so it
+counts on top of every part that is charged after it. For the loads of a database, the catalog says what is settled:
+`reconcile`.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from scumble.errors import BudgetError, BudgetUsed, Corrupt, InvalidParameter, Overdraft
-from scumble.owner.ledger_log import LedgerLog, Record, create, is_there
-from scumble.owner.spends import (
-    Entry,
-    Spend,
-    Spent,
-    as_html,
-    as_table,
-    as_text,
-    check_terms,
-    losses_before,
-    positive,
-    probability,
-    with_losses,
-)
-from scumble.privacy.budget import Budget, Exact, Partition, State, check_open, room, show, total
+from scumble.owner.composition import Account, Spent, TableCost, losses_before
+from scumble.owner.ledger_log import LedgerLog, Record, Transaction, create, is_there
+from scumble.owner.reconciling import Decision, Learned, TableBatches, differences
+from scumble.owner.spends import Entry, Spend, as_html, as_table, as_text, check_terms, positive, probability
+from scumble.privacy.budget import Budget, Exact, Partition, State, check_open, exact, show
+from scumble.wire.charges import Charge
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["Entry", "Ledger", "RecordedBudget", "Spend", "State"]
+__all__ = ["Content", "Entry", "Ledger", "RecordedBudget", "RetriedBudget", "Spend", "State"]
+
+_KINDS = {None: "spend", False: "load", True: "load of new rows"}
+_NEW_ROWS = {kind: new_rows for new_rows, kind in _KINDS.items()}
+
+
+class Content(NamedTuple):
+    """What a batch was made from: keyed digests of its rows, and of the terms of its releases."""
+
+    rows: str
+    terms: str
 
 
 class RecordedBudget(Budget):
@@ -69,6 +71,15 @@ class RecordedBudget(Budget):
         return super().__repr__()
 
 
+class RetriedBudget(RecordedBudget):
+    """A budget whose release is made again, from the same rows under the same batch: it is the same, so it is free."""
+
+    def draw(self) -> None:
+        """Mark this budget used, unless the release that is repeated has done so."""
+        if self.state == "open":
+            super().draw()
+
+
 class Ledger:
     """An append-only account of epsilon and delta, in memory, or in a file with `Ledger.open`.
 
@@ -78,7 +89,8 @@ class Ledger:
     Fraction(1, 2)
 
     The total is composed as `docs/privacy.md` section 2 says: spends add up; within a group of disjoint parts
-    (`partition=(group, part)`) the dearest part counts, on top of what was drawn before it and never settled.
+    (`partition=(group, part)`) the dearest part counts, on top of what was drawn before it and never settled. Loads
+    into one table add up, unless the loader states that the rows are new.
     """
 
     def __init__(self, limit: Exact, *, delta_limit: Exact = 0) -> None:
@@ -133,6 +145,8 @@ class Ledger:
         self._entries: dict[int, Entry] = {}
         self._draws: dict[int, int] = {}  # from a spend's id to that of its draw or cancel
         self._settled: set[int] = set()
+        self._moves: list[tuple[str, int]] = []  # of loads, in order: charged, entered and left the table
+        self._contents: dict[tuple[str, str], Content] = {}  # by table and batch
         self._busy_seconds = busy_seconds
         self._log = LedgerLog(file, self._follow, busy_seconds)
 
@@ -160,31 +174,68 @@ class Ledger:
         for spend in spends:
             check_terms(spend.label, spend.rows_per_user, spend.partition)
         with self._log.writing() as transaction:
+            self._check_rows_per_user(spends)
             epsilons, deltas = self._epsilons(), self._deltas()
             records: list[Record] = []
-            for epsilon, delta, (_, label, _, rows_per_user, partition) in asked:
+            for epsilon, delta, spend in asked:
                 for name, amount, before, limit in (
                     ("epsilon", epsilon, epsilons, self._limit),
                     ("delta", delta, deltas, self._delta_limit),
                 ):
-                    _check_room(name, amount, before, limit, label=label, partition=partition)
-                    before.append(Spent(amount, partition, transaction.head[0] + 1))
-                records.append(
-                    transaction.append(
-                        "spend",
-                        label=label,
-                        epsilon=epsilon,
-                        delta=delta,
-                        rows_per_user=rows_per_user,
-                        partition=partition,
-                    )
-                )
+                    _check_room(name, amount, before, limit, spend)
+                    before.charge(amount, spend.partition, transaction.head[0] + 1, spend.new_rows)
+                records.append(_append(transaction, spend))
         return tuple(RecordedBudget(self, self._entries[record.id]) for record in records)
+
+    def reconcile(self, charges: Sequence[Charge], tables: Mapping[str, TableBatches], *, held: bool = False) -> None:
+        """Bring the ledger up to the newest version: the charges it carries, and the batches that its tables show.
+
+        What another device has spent counts here too, even above the limit. A load is settled if its batch is in the
+        table, and no longer is if a restore took it away; the loads of a table that is not there stay as they are.
+        `held` says that the database is held for writing: what a load that died has left open is then given back.
+        """
+        self._log.catch_up()
+        if not any(self._differences(charges, tables, held=held)):
+            return
+        with self._log.writing() as transaction:
+            for step in self._differences(charges, tables, held=held):
+                match step:
+                    case Decision(kind, spend):
+                        transaction.append(kind, spend=spend)
+                    case Learned(spend, settled):
+                        learned = _append(transaction, spend).id
+                        transaction.append("draw", spend=learned)
+                        if settled:
+                            transaction.append("settle", spend=learned)
+
+    def _differences(
+        self, charges: Sequence[Charge], tables: Mapping[str, TableBatches], *, held: bool
+    ) -> list[Decision | Learned]:
+        return list(differences(self._entries.values(), self._settled, charges, tables, held=held))
+
+    def record_content(self, table_id: str, batch: str, content: Content) -> None:
+        """Remember what a batch is made from, to know it again."""
+        with self._log.writing() as transaction:
+            transaction.append("content", label=f"{content.rows} {content.terms}", partition=(table_id, batch))
+
+    def contents(self, table_id: str) -> dict[str, Content]:
+        """What the batches of a table were made from, as far as they were loaded from here."""
+        self._log.catch_up()
+        return {batch: content for (table, batch), content in self._contents.items() if table == table_id}
+
+    def loads(self) -> tuple[Entry, ...]:
+        """Every spend for a batch of a table that was not given back."""
+        self._log.catch_up()
+        return tuple(e for e in self._entries.values() if e.table_id is not None and e.state != "cancelled")
+
+    def is_settled(self, spend: int) -> bool:
+        """Whether what a spend paid for is in use, as far as this ledger was told."""
+        return spend in self._settled
 
     def spent(self) -> Fraction:
         """Return the epsilon spent so far, by every process (`docs/privacy.md` section 2)."""
         self._log.catch_up()
-        return total(with_losses(self._epsilons()))
+        return self._epsilons().total
 
     def remaining(self) -> Fraction:
         return self._limit - self.spent()
@@ -192,7 +243,7 @@ class Ledger:
     def spent_delta(self) -> Fraction:
         """Return the delta spent so far, by every process (`docs/privacy.md` section 2)."""
         self._log.catch_up()
-        return total(with_losses(self._deltas()))
+        return self._deltas().total
 
     def remaining_delta(self) -> Fraction:
         return self._delta_limit - self.spent_delta()
@@ -246,7 +297,7 @@ class Ledger:
         first = self._limit == 0
         if record.kind == "limit" and first and record.epsilon > 0 and 0 <= record.delta < 1:
             self._limit, self._delta_limit = record.epsilon, record.delta
-        elif record.kind == "spend" and not first and _is_possible(record):
+        elif record.kind in _NEW_ROWS and not first and _is_possible(record):
             self._entries[record.id] = Entry(
                 record.id,
                 record.time,
@@ -256,13 +307,21 @@ class Ledger:
                 record.rows_per_user,
                 record.partition,
                 "open",
+                _NEW_ROWS[record.kind],
             )
+            self._moves.append(("charge", record.id))
         elif record.kind in ("draw", "cancel") and self._is_open(record.spend):
             state: State = "drawn" if record.kind == "draw" else "cancelled"
             self._entries[record.spend] = replace(self._entries[record.spend], state=state)
             self._draws[record.spend] = record.id
         elif record.kind == "settle" and self._can_settle(record.spend):
             self._settled.add(record.spend)
+            self._moves.append(("enter", record.spend))
+        elif record.kind == "leave" and record.spend in self._settled:
+            self._settled.remove(record.spend)
+            self._moves.append(("leave", record.spend))
+        elif record.kind == "content" and record.partition is not None and record.label.count(" ") == 1:
+            self._contents[record.partition] = Content(*record.label.split(" "))
         else:
             raise Corrupt(
                 f"the ledger {self._log.path} is damaged: record {record.id} cannot follow those before it",
@@ -297,19 +356,53 @@ class Ledger:
         self._log.catch_up()
         return self._entries[spend]
 
-    def _counted(self) -> Iterator[tuple[Entry, int | None]]:
-        for entry in list(self._entries.values()):
-            if entry.state != "cancelled":
-                yield entry, self._draws[entry.id] if self._can_settle(entry.id) else None
+    def _check_rows_per_user(self, spends: Sequence[Spend]) -> None:
+        """Refuse a load that counts on other numbers of rows a user than the table's other loads."""
+        loaded = [spend.partition[0] for spend in spends if spend.new_rows is not None and spend.partition is not None]
+        for table_id in {group.partition(" ")[0] for group in loaded}:
+            bounds = {spend.rows_per_user for spend in spends if spend.new_rows is not None}
+            bounds |= {entry.rows_per_user for entry in self._entries.values() if _of_table(entry, table_id)}
+            if len(bounds) > 1:
+                raise InvalidParameter(
+                    f"the loads of a table need one rows_per_user, and here are {', '.join(map(str, sorted(bounds)))}",
+                    hint="give every index of every load of the table the same rows_per_user",
+                )
 
-    def _epsilons(self) -> list[Spent]:
-        return [Spent(entry.epsilon, entry.partition, entry.id, lost_at) for entry, lost_at in self._counted()]
+    def _account(self, amount: Callable[[Entry], Fraction]) -> Account:
+        """Every spend that was not given back, and how the loads came and went."""
+        entries = [entry for entry in list(self._entries.values()) if entry.state != "cancelled"]
+        account = Account(
+            Spent(amount(e), e.partition, e.id, self._draws[e.id] if self._can_settle(e.id) else None)
+            for e in entries
+            if e.new_rows is None
+        )
+        costs: dict[Partition, tuple[Fraction, bool]] = {}  # of the whole part: a charge that was raised is one charge
+        for entry in entries:
+            if entry.new_rows is not None and entry.partition is not None:
+                cost, new_rows = costs.get(entry.partition, (Fraction(0), True))
+                costs[entry.partition] = cost + amount(entry), new_rows and entry.new_rows
+        for move, spend in list(self._moves):
+            entry = self._entries[spend]
+            if entry.new_rows is None or entry.partition is None or entry.state == "cancelled":
+                continue
+            table = account.tables.setdefault(entry.partition[0], TableCost())
+            if move == "charge" and entry.partition in costs:
+                cost, new_rows = costs.pop(entry.partition)
+                table.charge(entry.batch, cost, new_rows=new_rows)
+            elif move == "enter":
+                table.enter(entry.batch)
+            elif move == "leave":
+                table.leave(entry.batch)
+        return account
 
-    def _deltas(self) -> list[Spent]:
-        return [Spent(entry.delta, entry.partition, entry.id, lost_at) for entry, lost_at in self._counted()]
+    def _epsilons(self) -> Account:
+        return self._account(lambda entry: entry.epsilon)
+
+    def _deltas(self) -> Account:
+        return self._account(lambda entry: entry.delta)
 
     def _lost(self) -> tuple[Entry, ...]:
-        return tuple(entry for entry, lost_at in self._counted() if lost_at is not None)
+        return tuple(entry for entry in list(self._entries.values()) if self._can_settle(entry.id))
 
     # --- for people --------------------------------------------------------------------------------
 
@@ -327,7 +420,7 @@ class Ledger:
         return as_html(self.entries(), self._balance())
 
     def _balance(self) -> str:
-        spent, delta = total(with_losses(self._epsilons())), total(with_losses(self._deltas()))
+        spent, delta = self._epsilons().total, self._deltas().total
         text = f"epsilon {show(spent)} of {show(self._limit)} spent, {show(self._limit - spent)} remaining"
         if self._delta_limit:
             left = show(self._delta_limit - delta)
@@ -337,33 +430,49 @@ class Ledger:
         return text
 
 
-def _check_room(
-    name: str,
-    amount: Fraction,
-    before: Sequence[Spent],
-    limit: Fraction,
-    *,
-    label: str,
-    partition: Partition | None,
-) -> None:
-    charges = with_losses(before, partition)
-    left = max(Fraction(0), room(charges, limit, partition))
-    if amount > left:
-        where = f" for this part of {partition[0]!r}" if partition else ""
-        if lost := losses_before(before, partition):
+def _append(transaction: Transaction, spend: Spend) -> Record:
+    return transaction.append(
+        _KINDS[spend.new_rows],
+        label=spend.label,
+        epsilon=exact(spend.epsilon, "epsilon"),
+        delta=exact(spend.delta, "delta"),
+        rows_per_user=spend.rows_per_user,
+        partition=spend.partition,
+    )
+
+
+def _of_table(entry: Entry, table_id: str) -> bool:
+    """Whether an entry is a load's into a table. Release 0.1 named its groups `visits (12345678) amount`."""
+    if entry.state == "cancelled" or entry.partition is None:
+        return False
+    return entry.table_id == table_id or (entry.new_rows is None and f" ({table_id[:8]}) " in entry.partition[0])
+
+
+def _check_room(name: str, amount: Fraction, before: Account, limit: Fraction, spend: Spend) -> None:
+    if spend.new_rows is None or spend.partition is None:
+        left = max(Fraction(0), before.room(limit, spend.partition))
+        where = f" for this part of {spend.partition[0]!r}" if spend.partition else ""
+        if lost := losses_before(before.spends, spend.partition):
             where += f", on top of {show(lost)} that was drawn before it and never settled"
+    else:
+        group = spend.partition[0]
+        rooms = [before.room_for_load(limit, group, new_rows=new_rows) for new_rows in (spend.new_rows, True)]
+        left, if_new = (max(Fraction(0), each) for each in rooms)
+        where = f"; if no row is in the table yet, say so with --new-rows: {show(if_new)}" if if_new > left else ""
+    if amount > left:
         raise Overdraft(
-            f"spending {name} {show(amount)} on {label!r} would overdraw the ledger: "
-            f"requested {show(amount)}, spent {show(total(with_losses(before)))}, limit {show(limit)}",
+            f"spending {name} {show(amount)} on {spend.label!r} would overdraw the ledger: "
+            f"requested {show(amount)}, spent {show(before.total)}, limit {show(limit)}",
             hint=f"{name} {show(left)} remains{where}",
         )
 
 
 def _is_possible(record: Record) -> bool:
     try:
-        positive(record.epsilon, "epsilon")
+        if record.kind == "spend":
+            positive(record.epsilon, "epsilon")
         probability(record.delta, "delta")
         check_terms(record.label, record.rows_per_user, record.partition)
     except InvalidParameter:
         return False
-    return True
+    return record.epsilon >= 0 and (record.kind == "spend" or record.partition is not None)

@@ -31,7 +31,8 @@ from scumble.privacy.budget import Partition, from_ratio, ratio
 __all__ = ["LedgerLog", "Record", "Transaction", "create", "is_there"]
 
 _APPLICATION_ID = 0x5363756D  # "Scum"
-_VERSION = 1
+_VERSION = 2  # 1, which release 0.1 wrote, has the same schema and fewer kinds of records
+_NEW_KINDS = frozenset({"load", "load of new rows", "content", "leave"})
 _COLUMNS = "id, kind, time, label, epsilon, delta, rows_per_user, partition_group, partition_part, spend, hash"
 _SCHEMA = {
     "record": """CREATE TABLE record (
@@ -68,7 +69,7 @@ os.register_at_fork(
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One line of the log. `spend` is the id of the spend that a draw, a cancel or a settle is about, else 0."""
+    """One line of the log. `spend` is the id of the spend that a draw, cancel, settle or leave is about, else 0."""
 
     id: int
     kind: str
@@ -105,6 +106,8 @@ class Transaction:
         number, previous = self.head[0] + 1, self.head[1]
         time = (now or datetime.now(UTC)).replace(microsecond=0)
         record = Record(number, kind, time, label, epsilon, delta, rows_per_user, partition, spend)
+        if kind in _NEW_KINDS:  # from here on release 0.1 must not read the file, as it would count too little
+            self._connection.execute(f"PRAGMA user_version = {_VERSION}")
         row = _row(record)
         digest = _digest(previous, row)
         self._connection.execute(
@@ -265,7 +268,7 @@ def _check_format(connection: sqlite3.Connection, path: Path | None) -> None:
             hint="upgrade Scumble",
         )
     schema = connection.execute("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\'")
-    if version != _VERSION or dict(schema) != _SCHEMA:
+    if version not in (1, _VERSION) or dict(schema) != _SCHEMA:
         raise _altered(path)
 
 

@@ -2,14 +2,14 @@
 
 The rows, and how many there are, are SECRET. What the provider sees of a load (batches, pages, the indexes) depends on
 the capacity and on what the ledger has paid for. `load` is the whole of it: refuse what can be refused and pay, send
-the rows, fix the capacity, have the runs built.
+the rows, recognise those that were loaded or paid for before, fix the capacity, have the runs built.
 """
 
 import hashlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from os import PathLike
 from typing import Any
@@ -17,22 +17,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.errors import BadRows, Exists, InvalidParameter, ScumbleError
+from scumble.errors import BadRows, Exists, InvalidParameter, ScumbleError, Unavailable, Unfinished
 from scumble.index.slack import release_bound
 from scumble.owner.encoding import dummy_rows, encode_rows
 from scumble.owner.indexes import IndexSpec, index_cost
-from scumble.owner.ledger import Ledger, RecordedBudget, Spend
+from scumble.owner.ledger import Ledger, Spend
+from scumble.owner.payments import Payment
+from scumble.owner.repeats import content_digest, lost_table, terms_of
 from scumble.owner.session import Session
 from scumble.owner.sources import open_source
+from scumble.owner.spends import load_partition
 from scumble.owner.versions import Versions
 from scumble.privacy.budget import Budget, Exact, exact
 from scumble.privacy.noise import Noise
 from scumble.types import Schema, rank_rule, schema_of
-from scumble.wire.catalog import Catalog, Table
-from scumble.wire.charges import CAPACITY, Charge
+from scumble.wire.catalog import Catalog, Run, Table
+from scumble.wire.charges import CAPACITY
 from scumble.wire.requests import Abandon, BeginLoad, Build, IndexOrder, Pay, Reserve, RowLayout
 
-__all__ = ["LoadOptions", "LoadReport", "Progress", "can_reopen", "load"]
+__all__ = ["Attempt", "LoadOptions", "LoadReport", "Progress", "can_reopen", "load"]
 
 
 PAGE_ROWS = 1024
@@ -54,6 +57,10 @@ class LoadOptions:
     `capacity` is how many rows the batch has room for; without it one is drawn, a little above the number of rows, at a
     cost of `capacity_epsilon`. `types` declares columns, as in {"name": "text(20)"}, and `query` says what to read from
     a source that is a database. `page_rows` is how many rows a page has, and `memory_bytes` what the enclave sorts in.
+
+    The costs of a table's batches add up. `new_rows` states that no row of this one is in the table yet, in whatever
+    form: then only the dearest counts, and the ledger keeps the statement. Rows that were loaded before are refused,
+    unless they shall be loaded `again`.
     """
 
     capacity: int | None = None
@@ -62,8 +69,12 @@ class LoadOptions:
     memory_bytes: int = MEMORY_BYTES
     types: Mapping[str, str] | None = None
     query: str | None = None
+    new_rows: bool = False
+    again: bool = False
 
     def __post_init__(self) -> None:
+        if self.new_rows and self.again:
+            raise InvalidParameter("rows that are loaded again are not new", hint="leave one of the two out")
         if self.capacity is not None and not 1 <= self.capacity < 1 << 36:
             raise InvalidParameter("the capacity must be at least 1 and less than 2^36", hint="--capacity 1000000")
         if self.capacity is not None and self.capacity_epsilon is not None:
@@ -76,7 +87,11 @@ class LoadOptions:
 
 @dataclass(frozen=True)
 class LoadReport:
-    """SECRET: what a load has done. It has the true number of rows, so it is for the key's holder alone."""
+    """SECRET: what a load has done. It has the true number of rows, so it is for the key's holder alone.
+
+    `epsilon` and `delta` are what its releases cost. If `retried`, it has finished a load that had drawn them and was
+    lost: they were paid for then, and not once more. `runs` is what the table has of it, under the name `batch`.
+    """
 
     table: str
     rows: int
@@ -84,6 +99,23 @@ class LoadReport:
     epsilon: Fraction
     delta: Fraction
     indexes: tuple[str, ...]
+    batch: str = ""
+    runs: tuple[Run, ...] = ()
+    retried: bool = False
+
+
+@dataclass
+class Attempt:
+    """What the tries of one load have in common: how its batch is called, and its table if that is new.
+
+    `batches` has every name that a try has used: the one that it was begun with, or that of a load it takes up again.
+    While one is `pending`, its build was asked for, and nobody knows whether it is in the table.
+    """
+
+    batch: str
+    batches: list[str] = field(default_factory=list)
+    table_id: str | None = None
+    pending: bool = False
 
 
 def load(
@@ -94,67 +126,107 @@ def load(
     indexes: Sequence[IndexSpec],
     options: LoadOptions,
     progress: Progress,
-    batch: str,
+    attempt: Attempt,
 ) -> LoadReport:
     """Load a source into a table of the current version, held for writing; what was done.
 
-    `batch` names the rows: if the table has them already, nothing is sent or paid, and there is no new version. A drawn
-    capacity's noise is derived from the key, the batch and the rows: it is the same when they come again.
+    If an earlier try's batch is in the table, nothing is sent or paid, and there is no new version. A drawn capacity's
+    noise is derived from the key, the batch and the rows: it is the same when they come again.
     """
-    session = versions.session
-    rows, table = _open_rows(versions.catalog, name, source, indexes, options)
-    if table.name not in versions.catalog:  # tried again, it is the same table, and what was paid for it is the same
-        table = replace(table, id=batch)
+    session, key, catalog = versions.session, versions.key, versions.catalog
+    rows, table = _open_rows(catalog, name, source, indexes, options)
     orders = [spec.order() for spec in _indexes_of(table, indexes)]
-    spends = _spends(table, orders, options)
-    there = next((run for run in table.runs if run.batch == batch), None)
+    table = _named(table, orders, catalog, ledger, attempt)
+    spends = _spends(table, orders, options, attempt.batch)
+    there = next((batch for batch in attempt.batches if _runs_of(table, batch)), None)
     if there is not None:
-        return _report(table, sum(map(len, rows)), there.capacity, orders, spends)
-    sender = _Sender(session, table.schema, orders, progress, rows.rows, versions.key.noise_key(), batch)
-    with _paid(ledger, spends) as budgets:
-        capacity_budget = budgets[-1] if options.capacity is None else None
-        session.ask(
-            BeginLoad(
-                batch=batch,
-                capacity_cost=(Fraction(0), Fraction(0))
-                if capacity_budget is None
-                else (capacity_budget.epsilon, capacity_budget.delta),
-                table=table.name,
-                table_id=table.id,
-                schema=table.schema,
-                orders=tuple(orders),
-                page_rows=options.page_rows,
-                memory_bytes=options.memory_bytes,
-            )
-        )
-        charges = _charges(table, orders, budgets, batch, versions.grant_id)
-        sent, capacity = _send(
-            sender, rows, capacity_budget, options, lambda: charges and versions.change(Pay(batch, charges))
-        )
-        for budget in budgets[: len(orders)]:
+        return _report(table, sum(map(len, rows)), orders, spends, there, retried=False)
+    attempt.pending = False  # in the newest version, held for writing, it is not
+    shown = {run.batch for run in table.runs}
+    terms = terms_of(orders, spends, options.capacity, options.page_rows)
+    with Payment(ledger, table.id, attempt.batch, shown, spends, terms) as payment:
+        with _abandoned(session):
+            session.ask(_begin(table, orders, spends, options, attempt.batch))
+            sender = _Sender(session, table.schema, orders, progress, rows.rows, key.noise_key(), attempt.batch)
+            sender.send_all(rows, options.capacity)
+            payment.identify(content_digest(key.content_key(), table.schema, sender.digest), again=options.again)
+            sender.batch_name = payment.batch
+            attempt.batches.append(payment.batch)
+            capacity_budget = payment.budgets[-1] if options.capacity is None else None
+            sent, capacity = sender.rows, _fix_capacity(sender.rows, capacity_budget, options, sender.noise)
+            sender.fill(capacity)
+            if charges := payment.charges(versions.grant_id):  # after the dummies: no message tells how many are real
+                versions.change(Pay(payment.batch, charges))
+            if versions.session is not session:  # the answer was lost, and with the session the rows
+                raise Unavailable("the session was lost, and nothing was loaded", hint="load again")
+            session.ask(Reserve(capacity))
+        for budget in payment.budgets[: len(orders)]:
             budget.draw()
         progress("building", sent, sent)
-        versions.change(Build(sent, batch))
-    return _report(table, sent, capacity, orders, spends)
+        _build(versions, sent, payment.batch, attempt)
+    return _report(versions.catalog.table(table.name), sent, orders, spends, payment.batch, retried=payment.retries)
 
 
-def _charges(
-    table: Table, orders: Sequence[IndexOrder], budgets: Sequence[Budget], batch: str, grant: str | None
-) -> tuple[Charge, ...]:
-    """What was spent, as the versions keep it."""
-    names = (*(order.attribute for order in orders), CAPACITY)
-    return tuple(
-        Charge(batch, table.id, what, budget.epsilon, budget.delta, budget.rows_per_user, new_rows=False, grant=grant)
-        for what, budget in zip(names, budgets, strict=False)
+def _named(table: Table, orders: Sequence[IndexOrder], catalog: Catalog, ledger: Ledger, attempt: Attempt) -> Table:
+    """The table; a new one under the same id in every try, also in one after a load that was lost."""
+    if table.id in catalog.by_id:
+        return table
+    if attempt.table_id is None:
+        rows_per_user = {order.rows_per_user for order in orders} or {1}
+        attempt.table_id = lost_table(ledger, table.name, catalog.by_id, rows_per_user) or table.id
+    return replace(table, id=attempt.table_id)
+
+
+def _begin(
+    table: Table, orders: Sequence[IndexOrder], spends: Sequence[Spend], options: LoadOptions, batch: str
+) -> BeginLoad:
+    drawn = spends[-1] if options.capacity is None else None
+    return BeginLoad(
+        batch=batch,
+        capacity_cost=(Fraction(0), Fraction(0))
+        if drawn is None
+        else (exact(drawn.epsilon, "epsilon"), exact(drawn.delta, "delta")),
+        table=table.name,
+        table_id=table.id,
+        schema=table.schema,
+        orders=tuple(orders),
+        page_rows=options.page_rows,
+        memory_bytes=options.memory_bytes,
     )
 
 
+@contextmanager
+def _abandoned(session: Session) -> Iterator[None]:
+    """Have the enclave forget the rows that were sent if anything fails."""
+    try:
+        yield
+    except BaseException:
+        with suppress(ScumbleError):
+            session.ask(Abandon())
+        raise
+
+
+def _build(versions: Versions, sent: int, batch: str, attempt: Attempt) -> None:
+    """Have the runs and indexes built, and a version made that has them."""
+    try:
+        versions.change(Build(sent, batch))
+    except Unfinished:
+        attempt.pending = True
+        raise
+
+
+def _runs_of(table: Table, batch: str) -> tuple[Run, ...]:
+    return tuple(run for run in table.runs if run.batch == batch)
+
+
 def _report(
-    table: Table, rows: int, capacity: int, orders: Sequence[IndexOrder], spends: Sequence[Spend]
+    table: Table, rows: int, orders: Sequence[IndexOrder], spends: Sequence[Spend], batch: str, *, retried: bool
 ) -> LoadReport:
+    runs = _runs_of(table, batch)
     epsilon = sum((exact(spend.epsilon, "epsilon") for spend in spends), Fraction(0))
     delta = sum((exact(spend.delta, "delta") for spend in spends), Fraction(0))
-    return LoadReport(table.name, rows, capacity, epsilon, delta, tuple(order.attribute for order in orders))
+    indexed = tuple(order.attribute for order in orders)
+    return LoadReport(table.name, rows, runs[0].capacity, epsilon, delta, indexed, batch, runs, retried)
 
 
 def can_reopen(source: object) -> bool:
@@ -215,23 +287,6 @@ def _indexes_of(table: Table, indexes: Sequence[IndexSpec]) -> list[IndexSpec]:
 # --- rows ------------------------------------------------------------------------------------------
 
 
-def _send(
-    sender: "_Sender", rows: Any, capacity_budget: Budget | None, options: LoadOptions, pay: Callable[[], object]
-) -> tuple[int, int]:
-    """Send the rows, then dummies up to the public capacity, and pay; how many rows, and the capacity."""
-    try:
-        sender.send_all(rows, options.capacity)
-        sent, capacity = sender.rows, _fix_capacity(sender.rows, capacity_budget, options, sender.noise)
-        sender.fill(capacity)
-        pay()
-        sender.session.ask(Reserve(capacity))
-    except BaseException:
-        with suppress(ScumbleError):
-            sender.session.ask(Abandon())
-        raise
-    return sent, capacity
-
-
 class _Sender:
     """Sends rows in batches whose sizes depend only on how many rows there are in the end, dummies included."""
 
@@ -245,7 +300,7 @@ class _Sender:
         noise_key: bytes,
         batch: str,
     ) -> None:
-        self._noise_key, self._batch_name = noise_key, batch
+        self._noise_key, self.batch_name = noise_key, batch
         self.session, self._progress, self._expected = session, progress, expected
         self._layout = layout = RowLayout(schema, tuple(order.domain.size for order in orders))
         for order in orders:  # what the enclave would refuse is refused before anything is sent
@@ -264,7 +319,7 @@ class _Sender:
     def noise(self, epsilon: Fraction, beta: Fraction) -> Noise:
         """The noise of the number of rows sent so far: the same if the same rows come again under the same batch."""
         return Noise.derived(
-            self._noise_key, "capacity", batch=self._batch_name, terms=(epsilon, beta), digest=self.digest
+            self._noise_key, "capacity", batch=self.batch_name, terms=(epsilon, beta), digest=self.digest
         )
 
     def send_all(self, batches: Any, capacity: int | None) -> None:
@@ -273,7 +328,7 @@ class _Sender:
             if capacity is not None and self.rows + len(batch) > capacity:
                 raise BadRows("there are more rows than the capacity", hint="give a larger --capacity")
             rows = encode_rows(batch, self._layout, self._keys, first_row=self.rows + 1)
-            self._hash.update(rows.data)
+            self._hash.update(np.ascontiguousarray(rows[:, : self._layout.key_offset]).data)  # without the ranks
             self._send(rows)
 
     def fill(self, capacity: int) -> None:
@@ -320,38 +375,22 @@ def _fix_capacity(
 # --- costs -----------------------------------------------------------------------------------------
 
 
-def _spends(table: Table, orders: Sequence[IndexOrder], options: LoadOptions) -> list[Spend]:
+def _spends(table: Table, orders: Sequence[IndexOrder], options: LoadOptions, batch: str) -> list[Spend]:
     """What the load costs: one spend for each index and, if the capacity is drawn, a last one for that."""
-    part = uuid.uuid4().hex[:8]
 
     def spend(what: str, epsilon: Fraction, delta: Fraction, rows_per_user: int) -> Spend:
-        group = f"{table.name} ({table.id[:8]}) {what}"
-        return Spend(epsilon, f"{table.name} {what}", delta, rows_per_user, (group, part))
+        partition = load_partition(table.id, what, batch)
+        return Spend(epsilon, f"{table.name} {what}", delta, rows_per_user, partition, options.new_rows)
 
-    spends = [spend(order.attribute, order.epsilon, order.delta, order.rows_per_user) for order in orders]
+    spends = [spend(_what(order), order.epsilon, order.delta, order.rows_per_user) for order in orders]
     if options.capacity is None:
         cheapest = min((order.epsilon * CAPACITY_SHARE for order in orders), default=CAPACITY_EPSILON)
         rows_per_user = max((order.rows_per_user for order in orders), default=1)
         epsilon = cheapest if options.capacity_epsilon is None else options.capacity_epsilon
-        spends.append(spend("capacity", *index_cost(epsilon, CAPACITY_BETA, rows_per_user, "lossless"), rows_per_user))
+        spends.append(spend(CAPACITY, *index_cost(epsilon, CAPACITY_BETA, rows_per_user, "lossless"), rows_per_user))
     return spends
 
 
-@contextmanager
-def _paid(ledger: Ledger, spends: Sequence[Spend]) -> Iterator[tuple[RecordedBudget, ...]]:
-    """Spend on everything before any work is done, and settle it when all is done.
-
-    If the work fails, what nothing was drawn from is given back, and the rest stays unsettled: the same rows will come
-    again. A ledger that cannot be written at the end leaves it unsettled too, since the rows are loaded by then.
-    """
-    budgets = ledger.spend_all(spends)
-    try:
-        yield budgets
-    except BaseException:
-        for budget in budgets:
-            with suppress(ScumbleError):
-                budget.cancel()
-        raise
-    for budget in budgets:
-        with suppress(ScumbleError):
-            budget.settle()
+def _what(order: IndexOrder) -> str:
+    """What the ledger calls an index: its column, and never the capacity."""
+    return f'"{CAPACITY}"' if order.attribute == CAPACITY else order.attribute

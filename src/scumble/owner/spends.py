@@ -1,7 +1,7 @@
-"""Spends: what a release shall cost as it is asked for, as the ledger lists it, and as it counts towards the total.
+"""Spends: what a release shall cost as it is asked for, and as the ledger lists it.
 
-Amounts and labels are public and chosen by the owner. Unsettled parts of a group add to what later parts cost:
-`with_losses` has that sum (docs/privacy.md section 2).
+Amounts and labels are public and chosen by the owner. A spend of a load names the batch that it pays for, and carries
+the loader's statement on its rows; how all of them add up is in `owner/composition.py`.
 """
 
 import html
@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
-from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from scumble.errors import InvalidParameter
-from scumble.privacy.budget import Exact, Loss, Partition, State, exact, show
+from scumble.privacy.budget import Exact, Partition, State, exact, show
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,27 +20,37 @@ if TYPE_CHECKING:
 __all__ = [
     "Entry",
     "Spend",
-    "Spent",
     "State",
     "as_html",
     "as_table",
     "as_text",
     "check_terms",
-    "losses_before",
+    "load_partition",
     "positive",
     "probability",
-    "with_losses",
 ]
 
 
 class Spend(NamedTuple):
-    """What one release shall cost, as `Ledger.spend` takes it."""
+    """What one release shall cost, as `Ledger.spend` takes it.
+
+    `new_rows` is None unless it pays for a batch of a table; then the partition is `load_partition`'s, and `new_rows`
+    is the loader's statement that no row of the batch is in the table yet.
+    """
 
     epsilon: Exact
     label: str
     delta: Exact = 0
     rows_per_user: int = 1
     partition: Partition | None = None
+    new_rows: bool | None = None
+
+
+def load_partition(table_id: str, what: str, batch: str) -> Partition:
+    """Where the ledger counts what a batch of a table has cost in one respect: a column's index, or the capacity."""
+    if not table_id or " " in table_id:
+        raise InvalidParameter("a table's id is a word", hint="upgrade Scumble")
+    return f"{table_id} {what}", batch
 
 
 def positive(value: object, name: str) -> Fraction:
@@ -98,39 +107,27 @@ class Entry:
     rows_per_user: int
     partition: Partition | None
     state: State
+    new_rows: bool | None = None
 
+    @property
+    def table_id(self) -> str | None:
+        """The table that a load's spend was for; None for any other."""
+        return None if self.new_rows is None or self.partition is None else self.partition[0].partition(" ")[0]
 
-class Spent(NamedTuple):
-    """A spend that counts towards the total. `spent_at` and `lost_at` are ids of records, which are in order.
+    @property
+    def what(self) -> str:
+        """What a load's spend has released: a column's index, or the capacity."""
+        return "" if self.partition is None else self.partition[0].partition(" ")[2]
 
-    `lost_at` is the draw's, if it was not settled.
-    """
+    @property
+    def batch(self) -> str:
+        """The batch that a load's spend was for."""
+        return "" if self.partition is None else self.partition[1]
 
-    amount: Fraction
-    partition: Partition | None
-    spent_at: int
-    lost_at: int | None = None
-
-
-def losses_before(spends: Sequence[Spent], partition: Partition | None, before: float = inf) -> Fraction:
-    """Return what other parts of the same group had drawn, and never settled, before that record."""
-    if partition is None:
-        return Fraction(0)
-    group, part = partition
-    lost = Fraction(0)
-    for amount, where, _, lost_at in spends:
-        if lost_at is not None and lost_at < before and where is not None and where[0] == group and where[1] != part:
-            lost += amount
-    return lost
-
-
-def with_losses(spends: Sequence[Spent], further: Partition | None = None) -> list[Loss]:
-    """Return the charges and, for each part, the losses before it; `further` is a part about to be charged."""
-    last: dict[Partition, float] = {spent.partition: spent.spent_at for spent in spends if spent.partition is not None}
-    if further is not None:
-        last[further] = inf
-    losses: list[Loss] = [(losses_before(spends, part, before), part) for part, before in last.items()]
-    return [*((spent.amount, spent.partition) for spent in spends), *losses]
+    @property
+    def table_name(self) -> str:
+        """What the table of a load's spend was called."""
+        return self.label.removesuffix(f" {self.what}")
 
 
 _HEADINGS = ("id", "label", "epsilon", "delta", "rows per user", "part", "state")
@@ -170,6 +167,12 @@ def _cells(entry: Entry) -> tuple[str, ...]:
         show(entry.epsilon),
         show(entry.delta),
         str(entry.rows_per_user),
-        " / ".join(entry.partition or ()),
+        _part(entry),
         entry.state,
     )
+
+
+def _part(entry: Entry) -> str:
+    if entry.table_id is None:
+        return " / ".join(entry.partition or ())
+    return f"batch {entry.batch[:8]}{', new rows' if entry.new_rows else ''}"

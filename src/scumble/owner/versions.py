@@ -8,12 +8,12 @@ the enclave. A lost session is opened again, and a changed key is read again.
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from scumble.durable import clear_drafts
-from scumble.errors import BadQuery, Busy, KeyRefused, Locked, Refused, Stale, Tampered, Unavailable
+from scumble.errors import BadQuery, Busy, KeyRefused, Locked, Refused, Stale, Tampered, Unavailable, Unfinished
 from scumble.index.file import decoded
 from scumble.owner import key_file
 from scumble.owner.anchor import Anchor
@@ -61,6 +61,7 @@ class Versions:
     session: Session
     catalog: Catalog
     charges: tuple[Charge, ...]
+    grants: tuple[Grant, ...]
     """What was ever paid for loads, as the versions have it: all of it for the owner, for an analyst its own."""
     owner: str
     """The owner's public key, in hexadecimal."""
@@ -79,6 +80,7 @@ class Versions:
     ) -> None:
         self.service, self.key, self.key_path = service, key, key_path
         self.grant: Grant | None = None
+        self._held = ExitStack()
         self._changed = changed
         self._key_print = key_file.fingerprint(key_path) if key_print is None else key_print
         try:
@@ -109,7 +111,8 @@ class Versions:
         """Hold the database for writing, on its newest version; Busy if another client holds it for longer."""
         self.refresh()
         self.open_newest()  # before a writer clears leftovers: to the provider a rollback looks like a crash
-        with self.service.writer(busy_seconds):
+        with ExitStack() as self._held:
+            self._held.enter_context(self.service.writer(busy_seconds))
             self.open_newest()
             self.service.drop_unreferenced()  # what a drop or a rekey that was cut short has left
             for path in (self.key_path, key_file.ledger_path(self.key_path), self._anchor_path):
@@ -283,6 +286,7 @@ class Versions:
             decoded(run.index)  # a corrupt index is refused now, not when a query needs it
         self.catalog, self.owner, self.grant = opened.catalog, opened.owner.hex(), opened.grant
         self.charges, self._hash, self._links = opened.charges, opened.hash, opened.links
+        self.grants = opened.grants
         self.key.remember_owner(self.key_path, self.owner)
         self._expected_owner = None
         self._changed()
@@ -341,6 +345,7 @@ class Versions:
 
         The enclave may still be about to store it: only once the database can be held for writing is that ruled out.
         """
+        self._held.close()  # or nobody, and this neither, could hold it again
         for pause in PAUSES_SECONDS:
             try:
                 self.open_session()
@@ -355,7 +360,7 @@ class Versions:
             if self._has(draft):
                 return
             raise Unavailable("the session was lost, and nothing was changed", hint="try again")
-        raise Unavailable(
+        raise Unfinished(
             "the service was lost while a change was stored, and does not say whether it was",
             hint="look at the database before you try again",
         )

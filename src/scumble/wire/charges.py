@@ -41,9 +41,9 @@ class Charge:
     def __post_init__(self) -> None:
         if not _BATCH.fullmatch(self.batch):
             raise InvalidParameter("a batch has 32 hexadecimal digits", hint="upgrade Scumble")
-        if min(self.epsilon, self.delta) < 0 or self.rows_per_user < 1:
+        if min(self.epsilon, self.delta) < 0 or self.delta >= 1 or self.rows_per_user < 1:
             raise InvalidParameter(
-                "a charge is not negative, and a user has at least one row", hint="epsilon=1 rows_per_user=1"
+                "a charge is not negative, its delta below 1, and a user has at least one row", hint="epsilon=1"
             )
         parts = (part for amount in (self.epsilon, self.delta) for part in amount.as_integer_ratio())
         if max(part.bit_length() for part in parts) > _MOST_BITS:
