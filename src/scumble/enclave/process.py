@@ -1,10 +1,11 @@
 """The enclave as a process of its own, which does jobs for the provider's front.
 
-    python -m scumble.enclave.process --attestation simulated FD [FD ...]
+    python -I -m scumble.enclave.process --attestation simulated FD [FD ...]
 
-Each descriptor is the end of a pipe, served by a thread. The process makes one key pair for all databases, shows
-evidence that binds it, and ends when the front does. SECRET: everything in its memory. A debugger of the same user and
-a core dump are refused, which keeps out accidents and nothing more: the hardware has to do the rest.
+It runs installed code alone: no file of the working directory, and nothing that a variable names. Each descriptor is
+the end of a pipe, served by a thread. The process makes one key pair for all databases and shows evidence that binds it; it
+ends when the front does. SECRET: everything in its memory. A debugger of the same user and a core dump are refused,
+which keeps out accidents and nothing more: the hardware has to do the rest.
 """
 
 import argparse

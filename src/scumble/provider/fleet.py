@@ -40,6 +40,8 @@ __all__ = ["LANES", "EnclaveProcess", "Fleet", "Serve"]
 LANES = 4
 WAIT_SECONDS = 60.0
 ID_BYTES = 8
+ENVIRONMENT = {"LC_ALL": "C.UTF-8"}
+"""All that an enclave process finds in its environment: variables can name code to run, as PYTHONPATH does."""
 
 F = TypeVar("F")
 
@@ -59,14 +61,16 @@ class EnclaveProcess:
         self._control: queue.LifoQueue[Pipe] = queue.LifoQueue()
         pairs = [socket.socketpair() for _ in range(1 + lanes)]
         theirs = [end for _, end in pairs]
-        command = [sys.executable, "-m", "scumble.enclave.process", "--attestation", attestation]
+        command = [sys.executable, "-I", "-m", "scumble.enclave.process", "--attestation", attestation]
         if endorsements is not None:
-            command += ["--endorsements", str(endorsements)]
+            command += ["--endorsements", str(endorsements.absolute())]
         try:
             self._process = subprocess.Popen(  # noqa: S603  our own module
                 [*command, *(str(end.fileno()) for end in theirs)],
                 pass_fds=[end.fileno() for end in theirs],
                 stdin=subprocess.DEVNULL,
+                cwd="/",
+                env=ENVIRONMENT,
             )
         finally:
             for end in theirs:
