@@ -3,7 +3,7 @@
     python -I -m scumble.enclave.process --attestation simulated FD [FD ...]
 
 It runs installed code alone: no file of the working directory, and nothing that a variable names. Each descriptor is
-the end of a pipe, served by a thread. The process makes one key pair for all databases and shows evidence that binds it; it
+the end of a pipe, served by a thread. For every nonce the process makes a key pair and shows evidence that binds it; it
 ends when the front does. SECRET: everything in its memory. A debugger of the same user and a core dump are refused,
 which keeps out accidents and nothing more: the hardware has to do the rest.
 """
@@ -20,9 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
 from scumble import attestation
+from scumble.enclave.fresh_keys import FreshKeys
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.enclave.sharing import Sharing
 from scumble.enclave.versions import Vault
@@ -98,9 +97,9 @@ class Worker:
 
     def __init__(self, storage: PipeStorage, producer: attestation.Producer) -> None:
         self.storage = storage
-        private_key, self._vault = X25519PrivateKey.generate(), Vault()
-        self._enclave = TrustedEnclave(storage, private_key, self._vault)
-        self._sharing = Sharing(private_key, self._vault, producer)
+        keys, self._vault = FreshKeys(), Vault()
+        self._enclave = TrustedEnclave(storage, keys, self._vault)
+        self._sharing = Sharing(keys, self._vault, producer)
 
     def answer(self, header: list[Any], body: Bytes) -> tuple[list[Any], bytes]:
         """Do a job; the header and the body of its answer."""

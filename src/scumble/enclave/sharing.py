@@ -4,8 +4,9 @@ An enclave that takes the place of a dead one knows no keys. Another one hands i
 the other to be the same code on the same kind of machine:
 
     giver, taker    challenge   a nonce each
-    giver, taker    evidence    for the other's nonce
-    giver           share       verifies the taker; the vault, sealed under a key that only these two can derive
+    taker           evidence    for the giver's nonce, with a fresh key
+    giver           share       verifies the taker; evidence for the taker's nonce, with a fresh key, and the vault,
+                                sealed under a key that only these two can derive, once
     taker           adopt       verifies the giver, and opens it
 
 The front carries the messages; it can open none and, which matters as much, make none: else it would choose the key
@@ -23,33 +24,31 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from scumble import attestation
 from scumble.attestation import Evidence, Policy
+from scumble.enclave.fresh_keys import KEY_BYTES, FreshKeys
 from scumble.enclave.versions import Vault
 from scumble.errors import Tampered
 
 __all__ = ["Sharing"]
 
 NONCE_BYTES = 32
-KEY_BYTES = 32
 LENGTH_BYTES = 4
 MOST_CHALLENGES = 64
 
-_PURPOSE = b"scumble shared vault v2"
+_PURPOSE = b"scumble shared vault v3"
 _ONLY_NONCE = bytes(12)  # every key seals one message
 
 
 class Sharing:
-    """SECRET: the process's key pair, evidence of it, and the vault that is handed over."""
+    """SECRET: evidence for fresh keys, and the vault that is handed over."""
 
-    def __init__(self, private_key: X25519PrivateKey, vault: Vault, producer: attestation.Producer) -> None:
-        self._private_key, self._vault, self._producer = private_key, vault, producer
-        self._public_key = private_key.public_key().public_bytes_raw()
+    def __init__(self, keys: FreshKeys, vault: Vault, producer: attestation.Producer) -> None:
+        self._keys, self._vault, self._producer = keys, vault, producer
         self._challenges: dict[bytes, None] = {}
         self._turn = threading.Lock()
 
     def evidence(self, nonce: bytes) -> bytes:
-        """The public key, and evidence for this nonce that this code has made it."""
-        evidence = self._producer.evidence(attestation.report_data(self._public_key, nonce))
-        return self._public_key + evidence.to_bytes()
+        """A fresh key, and evidence for this nonce that this code has made it: for a client's greeting, or a giver."""
+        return self._shown(self._keys.make(), nonce)
 
     def challenge(self) -> bytes:
         """A nonce for another enclave's evidence."""
@@ -63,27 +62,36 @@ class Sharing:
     def share(self, asked: bytes) -> bytes:
         """All that is unlocked, for an enclave that shows evidence for one of our nonces; Tampered for any other.
 
-        `asked` is our nonce, the taker's, and what its `evidence` gave.
+        `asked` is our nonce, the taker's, and what its `evidence` gave. What is given begins with the length of our own
+        evidence, and that.
         """
         ours, theirs, shown = asked[:NONCE_BYTES], asked[NONCE_BYTES:][:NONCE_BYTES], asked[2 * NONCE_BYTES :]
         taker = self._verified(ours, shown)
-        return self._cipher(taker, ours, theirs, self._public_key + taker).encrypt(
-            _ONLY_NONCE, self._vault.export(), None
-        )
+        private_key = X25519PrivateKey.generate()
+        giver = private_key.public_key().public_bytes_raw()
+        cipher = _cipher(private_key, taker, ours + theirs, giver + taker)
+        by_us = self._shown(giver, theirs)
+        sealed = cipher.encrypt(_ONLY_NONCE, self._vault.export(), None)
+        return len(by_us).to_bytes(LENGTH_BYTES, "little") + by_us + sealed
 
     def adopt(self, given: bytes) -> None:
         """Take over what an enclave has shared that shows evidence for one of our nonces; Tampered from any other.
 
-        `given` is our nonce, the giver's, the length of what its `evidence` gave and that, and what its `share` gave.
+        `given` is our nonce, the giver's, the fresh key that our `evidence` showed it, and what its `share` gave.
         """
         ours, theirs, rest = given[:NONCE_BYTES], given[NONCE_BYTES:][:NONCE_BYTES], given[2 * NONCE_BYTES :]
+        taker, rest = rest[:KEY_BYTES], rest[KEY_BYTES:]
         end = LENGTH_BYTES + int.from_bytes(rest[:LENGTH_BYTES], "little")
         giver = self._verified(ours, rest[LENGTH_BYTES:end])
+        cipher = _cipher(self._keys.take(taker), giver, theirs + ours, giver + taker)
         try:
-            vault = self._cipher(giver, theirs, ours, giver + self._public_key).decrypt(_ONLY_NONCE, rest[end:], None)
+            vault = cipher.decrypt(_ONLY_NONCE, rest[end:], None)
         except InvalidTag:
             raise Tampered from None
         self._vault.adopt(vault)
+
+    def _shown(self, public_key: bytes, nonce: bytes) -> bytes:
+        return public_key + self._producer.evidence(attestation.report_data(public_key, nonce)).to_bytes()
 
     def _verified(self, nonce: bytes, shown: bytes) -> bytes:
         """The key of an enclave that has answered one of our nonces, each once, with evidence of our own code."""
@@ -98,10 +106,11 @@ class Sharing:
         attestation.verify(peer, report_data=attestation.report_data(key, nonce), policy=policy)
         return key
 
-    def _cipher(self, peer: bytes, givers: bytes, takers: bytes, both: bytes) -> AESGCM:
-        """Seals one vault, from the giver to the taker: the secret of their two keys, and the nonces of both."""
-        try:
-            secret = self._private_key.exchange(X25519PublicKey.from_public_bytes(peer))
-        except ValueError:  # not a public key
-            raise Tampered from None
-        return AESGCM(HKDF(SHA256(), 32, givers + takers, _PURPOSE + both).derive(secret))
+
+def _cipher(private_key: X25519PrivateKey, peer: bytes, nonces: bytes, keys: bytes) -> AESGCM:
+    """Seals one vault: a secret of two fresh keys, and the nonces and keys of both, the giver's first."""
+    try:
+        secret = private_key.exchange(X25519PublicKey.from_public_bytes(peer))
+    except ValueError:  # not a public key
+        raise Tampered from None
+    return AESGCM(HKDF(SHA256(), 32, nonces, _PURPOSE + keys).derive(secret))

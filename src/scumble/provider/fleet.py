@@ -138,6 +138,7 @@ class EnclaveProcess:
 
 
 NONCE_BYTES = 32
+KEY_BYTES = 32
 START_SECONDS = 60.0
 SHORT_LIFE_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 10.0
@@ -222,11 +223,9 @@ class Fleet:
         """Have two processes prove themselves to each other, and carry what one has for the other."""
         changes = giver.changes
         givers, takers = (bytes(process.job(Challenge())[1]) for process in (giver, taker))
-        by_giver, by_taker = (
-            bytes(process.job(Attest(), nonce)[1]) for process, nonce in ((giver, takers), (taker, givers))
-        )
-        sealed = bytes(giver.job(Share(), givers + takers + by_taker)[1])
-        taker.job(Take(), takers + givers + len(by_giver).to_bytes(4, "little") + by_giver + sealed)
+        by_taker = bytes(taker.job(Attest(), givers)[1])
+        given = bytes(giver.job(Share(), givers + takers + by_taker)[1])
+        taker.job(Take(), takers + givers + by_taker[:KEY_BYTES] + given)
         self._shared[giver.id, taker.id] = changes
         self._on_event("shared", taker)
 

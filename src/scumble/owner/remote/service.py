@@ -1,6 +1,6 @@
 """A provider's service, over the network, as the holder of a key sees it.
 
-Nothing leaves before the enclave has proved itself: `public_key` is that of an enclave whose code, for a fresh nonce,
+Nothing leaves before the enclave has proved itself: `fresh_key` is that of an enclave whose code, for a fresh nonce,
 was shown to be what was pinned. After that only sealed bytes leave. The provider may drop, delay and lie; what it
 alters is noticed when the answer is opened.
 """
@@ -192,13 +192,8 @@ class RemoteService:
         self._session: int | None = None
         self._stamp, self._heard = "", time.monotonic()
 
-    @property
-    def public_key(self) -> bytes:
-        """The key of an enclave that has just proved itself."""
-        return self.prove()
-
-    def prove(self) -> bytes:
-        """Have an enclave prove itself; its key."""
+    def fresh_key(self) -> bytes:
+        """A key for one greeting, from an enclave that has just proved itself."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         reply = self._transport.ask("POST", "/v1/attest", nonce)
         key, evidence = reply.body[:KEY_BYTES], Evidence.from_bytes(reply.body[KEY_BYTES:])
@@ -329,5 +324,5 @@ def verified(address: Address, how: Connecting) -> Verdict:
 
     transport = Transport(address, how.timeout_seconds, how.connect_seconds)
     with closing(RemoteService(address, transport, trusted)) as service:
-        service.prove()
+        service.fresh_key()
     return verdicts[-1]
