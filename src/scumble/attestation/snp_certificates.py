@@ -65,7 +65,7 @@ class Chain:
 
     product: str
     leaf: x509.Certificate
-    crl_checked: bool
+    crl_issued: datetime | None
 
 
 def find_chain(
@@ -74,7 +74,6 @@ def find_chain(
     *,
     now: datetime,
     roots: Mapping[str, str],
-    require_crl: bool,
 ) -> Chain:
     """The chain from the certificate of the key that signed the report, VCEK or VLEK, to a root in `roots`."""
     certificates, crls = read_extras(extras)
@@ -90,11 +89,7 @@ def find_chain(
         check_issued(certificate, issuer, now)
     for crl in crls:
         check_crl(crl, middle, root, now)
-    if require_crl and not crls:
-        raise AttestationRefused(
-            "the evidence has no revocation list with it", hint="the provider can add AMD's as crl.der"
-        )
-    return Chain(product, leaf, bool(crls))
+    return Chain(product, leaf, min((crl.last_update_utc for crl in crls), default=None))
 
 
 def read_extras(
