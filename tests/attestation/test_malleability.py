@@ -1,6 +1,6 @@
 """An ECDSA signature has two forms, (r, s) and (r, n - s): evidence with the other one says the same, and no more.
 
-AMD and Intel emit both, so neither can be refused. What matters is that nothing takes the bytes of evidence for its name:
+Chips emit both, so neither can be refused. What matters is that nothing takes the bytes of evidence for its name:
 it is fresh by its nonce, and a nonce is answered once.
 """
 

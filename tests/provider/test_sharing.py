@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from hashlib import sha256
 
 import pytest
@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from alive import private_keys
-from scumble.attestation import Evidence, report_data
-from scumble.attestation.evidence import STATEMENT, SimulatedProducer
+from hand_over import Carried, Code
+from scumble.attestation import report_data
 from scumble.enclave.fresh_keys import FreshKeys
 from scumble.enclave.grants import AccessList
 from scumble.enclave.sharing import MOST_CHALLENGES, NONCE_BYTES, Sharing
@@ -21,17 +21,6 @@ from scumble.wire.catalog import Catalog
 
 DATABASE, DATA_KEY, HASH = "0a" * 16, bytes(range(100, 132)), "cd" * 32
 OWNER = bytes(range(32))
-
-
-@dataclass
-class Code:
-    """A producer of simulated evidence for any code, and of any kind."""
-
-    measurement: str = field(default_factory=lambda: SimulatedProducer().measurement)
-    kind: str = "simulated"
-
-    def evidence(self, stated: bytes) -> Evidence:
-        return Evidence(self.kind, STATEMENT + bytes.fromhex(self.measurement) + stated)
 
 
 class Member:
@@ -47,37 +36,6 @@ class Member:
         self.vault.remember(
             DATABASE, DATA_KEY, Manifest(Catalog(DATABASE, version, "", ()), HASH, {}, AccessList(OWNER))
         )
-
-
-@dataclass
-class Carried:
-    """All that the front carries between a giver and a taker."""
-
-    givers: bytes
-    takers: bytes
-    by_taker: bytes
-    by_giver: bytes = b""
-    sealed: bytes = b""
-
-    @classmethod
-    def between(cls, giver: Member, taker: Member) -> "Carried":
-        givers = giver.sharing.challenge()
-        return cls(givers, taker.sharing.challenge(), taker.sharing.evidence(givers))
-
-    def share(self, giver: Member) -> "Carried":
-        shared = giver.sharing.share(self.asked)
-        end = 4 + int.from_bytes(shared[:4], "little")
-        self.by_giver, self.sealed = shared[4:end], shared[end:]
-        return self
-
-    @property
-    def asked(self) -> bytes:
-        return self.givers + self.takers + self.by_taker
-
-    @property
-    def given(self) -> bytes:
-        shown = len(self.by_giver).to_bytes(4, "little") + self.by_giver
-        return self.takers + self.givers + self.by_taker[:32] + shown + self.sealed
 
 
 def _shared(giver: Member, taker: Member) -> Carried:

@@ -11,12 +11,21 @@ evidence = producer().evidence(report_data(public_key, nonce))
 verdict = verify(Evidence.from_bytes(answer), report_data=report_data(public_key, nonce), policy=Policy())
 """
 
-from scumble.attestation.evidence import NONCE_BYTES, Evidence, Producer, code_measurement, producer, report_data
+from scumble.attestation.evidence import (
+    NONCE_BYTES,
+    REPORT_DATA_BYTES,
+    Evidence,
+    Producer,
+    code_measurement,
+    producer,
+    report_data,
+)
 from scumble.attestation.policy import Policy, Tcb, Verdict
 from scumble.attestation.verification import authenticated, verify
 
 __all__ = [
     "NONCE_BYTES",
+    "REPORT_DATA_BYTES",
     "Evidence",
     "Policy",
     "Producer",

@@ -114,7 +114,8 @@ class EnclaveSession:
     @property
     def _opened_bytes(self) -> int:
         """How long the answer with a catalog is at least: as long whatever part of the catalog is visible."""
-        return 1024 + len(json.dumps(self._current.manifest.catalog.to_json()))
+        manifest = self._current.manifest
+        return 1024 + len(json.dumps(manifest.catalog.to_json())) + 2 * len(manifest.access.policy)
 
     # --- versions ----------------------------------------------------------------------------------
 
@@ -190,6 +191,9 @@ class EnclaveSession:
     def _revoke_grant(self, request: requests.RevokeGrant) -> Draft:
         return self._draft_access(self._current.manifest.access.revoking(request.name))
 
+    def _set_policy(self, request: requests.SetPolicy) -> Draft:
+        return self._draft_access(self._current.manifest.access.under(self._history.database, request.policy))
+
     def _draft_access(self, access: AccessList) -> Draft:
         manifest = self._current.manifest
         return self._drafted(self._history.draft(self._current, manifest.catalog.tables, manifest.real_rows, access))
@@ -211,6 +215,8 @@ class EnclaveSession:
             runs = [reseal_run(version.storage, table, run, version.reader(run.id)[0], keys) for run in table.runs]
             real_rows |= {after.id: old.real_rows[before.id] for before, after in zip(table.runs, runs, strict=True)}
             tables.append(replace(table, runs=tuple(runs)))
+        if old.access.policy or request.policy:  # the new key signs it, too: nobody has to know who signed before
+            access = access.under(history.database, request.policy)
         successor = replace(history, signer=request.title.owner, data_key=request.data_key)
         return self._drafted(successor.draft(version, tuple(tables), real_rows, access, (keys, request.title)))
 
@@ -303,6 +309,7 @@ _HANDLERS: dict[type[Request[Any]], Callable[[Any, Any], Any]] = {
     requests.Reserve: EnclaveSession._reserve,
     requests.Restore: EnclaveSession._restore,
     requests.RevokeGrant: EnclaveSession._revoke_grant,
+    requests.SetPolicy: EnclaveSession._set_policy,
     requests.Upgrade: EnclaveSession._upgrade,
 }
 
