@@ -133,9 +133,13 @@ class Policy:
 
     def check(self, verdict: Verdict, now: datetime) -> None:
         """Refuse a verdict that does not meet the policy at this time."""
-        self._check_kind(verdict)
-        self._check_named(verdict)
+        self.check_code(verdict)
         facts = verdict.facts
+        if not _is_one_of(facts.chip, self.chips):
+            raise AttestationRefused(
+                "the enclave runs on a processor that the policy does not name",
+                hint="`scumble attest` prints its id as `chip`; add it to the policy's chips if you trust it",
+            )
         if self._is_too_old(facts.issued, now):
             raise AttestationRefused(
                 "the revocation list or the collateral is older than the policy allows",
@@ -151,7 +155,8 @@ class Policy:
             return False
         return now - issued > timedelta(days=self.maximum_age_days)
 
-    def _check_kind(self, verdict: Verdict) -> None:
+    def check_code(self, verdict: Verdict) -> None:
+        """Refuse evidence of a kind, or code, that the policy does not accept; its platform is not looked at."""
         if verdict.kind == "simulated" and not self.allow_simulated:
             raise AttestationRefused(
                 "the enclave is simulated: nothing protects what you send from the provider",
@@ -163,16 +168,10 @@ class Policy:
                 hint="it names " + (", ".join(sorted(self.kinds)) or "none"),
             )
 
-    def _check_named(self, verdict: Verdict) -> None:
         if not _is_one_of(verdict.measurement, self.measurements):
             raise AttestationRefused(
                 "the enclave runs other code than was pinned: its measurement is " + verdict.measurement,
                 hint="after an upgrade that you expected, pin the new measurement; otherwise send it nothing",
-            )
-        if not _is_one_of(verdict.facts.chip, self.chips):
-            raise AttestationRefused(
-                "the enclave runs on a processor that the policy does not name",
-                hint="`scumble attest` prints its id as `chip`; add it to the policy's chips if you trust it",
             )
 
     def _check_snp(self, facts: Facts) -> None:

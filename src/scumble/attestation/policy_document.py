@@ -29,7 +29,7 @@ from scumble.errors import FileError, InvalidParameter, Tampered
 __all__ = ["MAGIC", "MOST_POLICY_BYTES", "SignedPolicy", "policy_fields", "policy_from_fields", "read_policy"]
 
 MAGIC = b"SCUMBLE-POLICY-1\n"
-MOST_POLICY_BYTES = 1 << 16
+MOST_POLICY_BYTES = 24 << 10
 SIGNATURE_BYTES = 64
 LARGEST = 1 << 37
 """Serials and times are below: of a time, that is the year 6325."""
@@ -51,6 +51,8 @@ class SignedPolicy:
     @classmethod
     def sign(cls, terms: Policy, database: str, serial: int, now: datetime, key: Ed25519PrivateKey) -> Self:
         made = cls(database, serial, int(now.timestamp()), terms)
+        if len(made.to_bytes()) + SIGNATURE_BYTES > MOST_POLICY_BYTES:
+            raise InvalidParameter("the policy is too long", hint="24 KiB are enough for a hundred chips")
         return cls(database, serial, made.not_before, terms, key.sign(made._signed))
 
     @classmethod
@@ -96,10 +98,9 @@ class SignedPolicy:
         """The time to judge at: never before the document was signed."""
         return max(now, datetime.fromtimestamp(self.not_before, UTC))
 
-    def verify(self, evidence: Evidence, *, report_data: bytes, now: datetime | None = None) -> Verdict:
+    def verify(self, evidence: Evidence, *, report_data: bytes, now: datetime) -> Verdict:
         """The verdict on evidence under these terms; AttestationRefused if it does not meet them."""
-        moment = self.moment(datetime.now(UTC) if now is None else now)
-        return verify(evidence, report_data=report_data, policy=self.terms, now=moment)
+        return verify(evidence, report_data=report_data, policy=self.terms, now=self.moment(now))
 
     @property
     def _document(self) -> bytes:
@@ -156,7 +157,7 @@ def read_policy(path: Path) -> Policy:
         with path.open("rb") as file:
             data = file.read(MOST_POLICY_BYTES + 1)
         if len(data) > MOST_POLICY_BYTES:
-            raise FileError(f"the policy {path} is too long", hint="64 KiB are enough for any")
+            raise FileError(f"the policy {path} is too long", hint="24 KiB are enough for a hundred chips")
         return policy_from_fields(tomllib.loads(data.decode()))
     except OSError as error:
         raise FileError(f"the policy {path} cannot be read: {error.strerror}", hint="check the path") from None

@@ -48,6 +48,11 @@ class FreshKeys:
             raise Unavailable("this key of the enclave's was used, or is too old", hint="connect again")
         return private_key
 
+    def drop_old(self) -> None:
+        """Forget the keys that have waited for too long; a process that nobody asks has to do it by itself."""
+        with self._turn:
+            self._drop_old(MOST_KEYS)
+
     def __len__(self) -> int:
         return len(self._waiting)
 

@@ -90,6 +90,7 @@ class PipeStorage(threading.local):
 
 
 _PR_SET_DUMPABLE = 4
+SWEEP_SECONDS = 10.0
 
 
 class Worker:
@@ -97,9 +98,9 @@ class Worker:
 
     def __init__(self, storage: PipeStorage, producer: attestation.Producer) -> None:
         self.storage = storage
-        keys, self._vault = FreshKeys(), Vault()
-        self._enclave = TrustedEnclave(storage, keys, self._vault)
-        self._sharing = Sharing(keys, self._vault, producer)
+        self.keys, self._vault = FreshKeys(), Vault()
+        self._enclave = TrustedEnclave(storage, self.keys, self._vault)
+        self._sharing = Sharing(self.keys, self._vault, producer)
 
     def answer(self, header: list[Any], body: Bytes) -> tuple[list[Any], bytes]:
         """Do a job; the header and the body of its answer."""
@@ -170,7 +171,8 @@ def main() -> None:
 
     for descriptor in given.pipes:
         threading.Thread(target=until_gone, args=(descriptor,), daemon=True).start()
-    ended.wait()
+    while not ended.wait(SWEEP_SECONDS):
+        worker.keys.drop_old()
     os._exit(0)  # whatever other threads are doing: nobody waits for it
 
 
