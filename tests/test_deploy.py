@@ -45,8 +45,9 @@ def settings(path: Path) -> dict[str, list[str]]:
 
 def test_the_unit_serves_with_options_that_there_are() -> None:
     (line,) = settings(UNIT)["ExecStart"]
-    program, command, folder, *rest = shlex.split(line)
-    assert (Path(program).name, command, folder) == ("scumble", "serve", "%S/scumble")
+    program, isolated, _, module, command, folder, *rest = shlex.split(line)
+    assert (program, isolated, module) == ("/opt/scumble/bin/python", "-I", "scumble.cli")
+    assert (command, folder) == ("serve", "%S/scumble")
     given = dict(zip(rest[::2], rest[1::2], strict=True))
     assert given.keys() == {"--host", "--port", "--enclaves", "--attestation"}
     assert given.keys() <= options("serve")
@@ -61,6 +62,12 @@ def test_the_unit_runs_without_rights_and_leaves_no_memory_on_a_disk() -> None:
     assert unit["StateDirectory"] == "scumble"  # the folder that it serves, and the only one that it may write to
     assert unit["ProtectSystem"] == "strict"
     assert {"AF_INET", "AF_INET6", "AF_UNIX"} == set(unit["RestrictAddressFamilies"].split())  # the enclaves' pipes
+
+
+def test_the_unit_runs_no_file_of_a_working_directory_and_nothing_that_a_variable_names() -> None:
+    unit = {name: values[0] for name, values in settings(UNIT).items()}
+    assert unit["WorkingDirectory"] == "/"
+    assert {"PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "LD_LIBRARY_PATH"} <= set(unit["UnsetEnvironment"].split())
 
 
 def test_the_unit_lets_the_service_drain() -> None:
@@ -83,7 +90,7 @@ def test_systemd_finds_no_fault_with_the_unit_where_it_is_installed(tmp_path: Pa
     if analyze is None:
         return
     unit = tmp_path / "scumble.service"
-    unit.write_text(UNIT.read_text().replace("/opt/scumble/bin/scumble", sys.executable))
+    unit.write_text(UNIT.read_text().replace("/opt/scumble/bin/python", sys.executable))
     for with_drop_in in (False, True):
         if with_drop_in:
             (tmp_path / "scumble.service.d").mkdir()

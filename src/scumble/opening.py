@@ -10,6 +10,7 @@ prove itself first. Everything after that is the same.
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -20,12 +21,14 @@ from scumble.errors import Busy, Exists, FileError, InvalidParameter, Stale
 from scumble.owner import key_file
 from scumble.owner.database import Database
 from scumble.owner.key_file import Passphrase
-from scumble.owner.keys import OwnerKey, open_key
+from scumble.owner.keys import Key, OwnerKey, open_key
 from scumble.owner.ledger import Ledger
+from scumble.owner.policies import Policies, check_lowered, first_policy, new_terms
 from scumble.owner.remote.address import Address, is_address
 from scumble.privacy.budget import Exact
 from scumble.provider.front import Provider
 from scumble.store import create_store, is_store, open_store
+from scumble.wire.grants import parse_public_key
 
 __all__ = ["Target", "create", "key_path_of", "open"]
 
@@ -48,7 +51,8 @@ def create(
 
     Anyone who has the key file, and its passphrase if there is one, can read everything; without it nobody can. `limit`
     and `delta_limit` are the most epsilon and delta that all indexes together may ever cost. At a service, `token` is
-    the tenant's (without it SCUMBLE_TOKEN), and `connecting` are fields of `scumble.owner.remote.service.Connecting`.
+    the tenant's (without it SCUMBLE_TOKEN), and `connecting` are fields of `scumble.owner.remote.service.Connecting`;
+    a `policy` among them is the database's first. What it leaves open is as the enclave shows it now.
     """
     key_path = key_path_of(target, key)
     make_key = partial(_create_key, key_path, passphrase, limit, delta_limit)
@@ -72,8 +76,9 @@ def open(  # noqa: A001  as in scumble.open(target)
     """Open the database in a folder, or at scumble://HOST:PORT/NAME, with its key file.
 
     The key file is as given, or SCUMBLE_KEY, or NAME.key beside the folder. At a service `connecting` are fields of
-    `Connecting`: `measurement`, `insecure_simulated_enclave`, `timeout_seconds`, `connect_seconds`. An analyst may name
-    the `owner` it expects, by the public key that `scumble grants` prints; without it the first one is remembered.
+    `Connecting`: `measurement`, `policy`, `insecure_simulated_enclave`, `timeout_seconds`, `connect_seconds`. An
+    analyst may name the `owner` it expects, by the public key that `scumble grants` prints; without it the first one is
+    remembered.
 
     After a restore of the folder from a backup, `accept_restored` takes the version that is there for the newest from
     now on, although a later one was seen. A provider who puts back an old version looks just the same: be sure who did.
@@ -101,14 +106,21 @@ def _opened(
     if is_address(target):
         from scumble.owner.remote.service import Connecting, service_at
 
-        service, trust = service_at(Address.parse(str(target)), key_path, Connecting(**connecting))
+        how = Connecting(**connecting)
+        service, trust = service_at(Address.parse(str(target)), key_path, how)
+        policies = Policies(key_path) if how.replaces_policy else Policies(key_path, trust.require)
         try:
             opener = open_key(key_path, service.describe(), passphrase)
-            trust.expect(opener.database)
+            if how.signed is not None:
+                policies.learn(opener, how.signed.to_bytes(), _owner_of(opener, key_path, terms["owner"]))
+            known = policies.known(opener)
+            if how.replaces_policy and known is not None:  # before a key leaves for an enclave under lower terms
+                check_lowered(known, how.terms, lower=how.lowers_policy)
+            trust.expect(opener.database, None if how.replaces_policy else known)
         except BaseException:
             service.close()
             raise
-        database = Database(service, opener, key_path, **terms)
+        database = Database(service, opener, key_path, policies=policies, **terms)
     else:
         _check_folder_options(connecting)
         store = open_store(target)
@@ -118,6 +130,8 @@ def _opened(
             store.close()
             raise
         database = Database(Provider(store, TrustedEnclave), opener, key_path, **terms)
+    if terms["accept_restored"] and isinstance(opener, OwnerKey):
+        database.reinstate_policy()
     if opener.next_root is not None:
         with suppress(Busy, FileError):  # another process may be at it, and one that may not write can still read
             database.finish_rekey(passphrase)
@@ -156,16 +170,33 @@ def _create_at_service(
     from scumble.owner.remote.service import Connecting, service_at, verified
 
     how = Connecting(**connecting)
-    verified(address, how)  # before there is a key file for a database that cannot be made
+    if how.signed is not None:
+        raise InvalidParameter("a signed policy is of another database", hint="give the terms, as a TOML file")
+    verdict = verified(address, how)  # before there is a key file for a database that cannot be made
+    terms = new_terms(how.terms, verdict)
+    terms.check(verdict, datetime.now(UTC))
     key = make_key()
+    policy = first_policy(terms, key)
     service, trust = service_at(address, key_path, how)
     try:
-        trust.expect(key.database)
+        trust.expect(key.database, policy)
         service.create(key.database, token)
-        return Database.begin(service, key, key_path)
+        return Database.begin(service, key, key_path, policy.to_bytes(), Policies(key_path, trust.require))
     except BaseException:
         service.close()
         raise
+
+
+def _owner_of(key: Key, key_path: Path, named: str | None) -> bytes:
+    """The public key of the owner whose policy an analyst was given; an owner's own."""
+    if isinstance(key, OwnerKey):
+        return key.signing_key().public_key().public_bytes_raw()
+    known = key.known_owner(key_path)
+    if named is None and known is None:
+        raise InvalidParameter(
+            "whose policy this is cannot be told before the owner is known", hint="name the owner with --owner"
+        )
+    return parse_public_key(named) if named is not None else bytes.fromhex(known or "")
 
 
 def _create_key(path: Path, passphrase: Passphrase, limit: Exact, delta_limit: Exact) -> OwnerKey:

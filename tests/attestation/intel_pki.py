@@ -182,13 +182,20 @@ def tdx_body(attributes: int, data: bytes) -> bytes:
     return bytes(120) + (attributes | 1 << 28).to_bytes(8, "little") + bytes(8) + MRTD + bytes(144) + RTMRS + data
 
 
-def quote(kind: str, *, attributes: int | None = None, version: int | None = None, chain: bytes | None = None) -> bytes:
+def quote(
+    kind: str,
+    *,
+    attributes: int | None = None,
+    version: int | None = None,
+    chain: bytes | None = None,
+    data: bytes = REPORT_DATA,
+) -> bytes:
     """A quote that our platform signed."""
     version = version or (4 if kind == "tdx" else 3)
     if kind == "tdx":
-        body = tdx_body(attributes or 0, REPORT_DATA)
+        body = tdx_body(attributes or 0, data)
     else:
-        body = sgx_body(5 if attributes is None else attributes, MRENCLAVE, b"\x5e" * 32, REPORT_DATA)
+        body = sgx_body(5 if attributes is None else attributes, MRENCLAVE, b"\x5e" * 32, data)
     header = struct.pack("<HHIHH16s20s", version, 2, 0x81 if kind == "tdx" else 0, 0, 0, VENDOR, bytes(20))
     if version == 5:
         body += bytes(64)

@@ -119,4 +119,4 @@ verify(producer("simulated").evidence(data), report_data=data, policy=Policy(all
 print(*(name for name in sys.modules if name.startswith("scumble.attestation.")))
 """
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout.split()
-    assert sorted(name.rpartition(".")[2] for name in loaded) == ["evidence", "verification"]
+    assert sorted(name.rpartition(".")[2] for name in loaded) == ["evidence", "policy", "verification"]

@@ -76,6 +76,7 @@ def test_the_examples_run_in_their_order(
     visits = zip(random.integers(0, 900, 5000), random.integers(0, 100_001, 5000), strict=True)
     rows = "".join(f"n{name},{amount / 100:.2f}\n" for name, amount in visits)
     Path("visits.csv").write_text("name,amount\n" + rows)
+    Path("clinic.toml").write_text('kinds = ["sev-snp"]\n')
     monkeypatch.setattr("sys.stdin", io.StringIO())
     assert {name for name in COMMANDS if any(example.startswith(name) for example in EXAMPLES)} == set(COMMANDS)
     for example in EXAMPLES:

@@ -42,6 +42,7 @@ from scumble.wire.requests import (
     Restore,
     RevokeGrant,
     Scan,
+    SetPolicy,
     Upgrade,
     pack_request,
 )
@@ -128,13 +129,14 @@ OWNERS_REQUESTS: list[Request[Any] | bytes] = [
     RevokeGrant("ada"),
     RevokeGrant("nobody"),
     ListGrants(),
+    SetPolicy(b"policy"),
     Create(TITLE),
     b'J{"task": "none"}',
 ]
 
 
 def test_every_request_but_those_above_may_come_from_an_analyst() -> None:
-    refused = {"chain", "drop", "reseal", "grant", "revoke", "grants", "create", "upgrade", "restore"}
+    refused = {"chain", "drop", "reseal", "grant", "revoke", "grants", "policy", "create", "upgrade", "restore"}
     assert {task for task, kind in Request.kinds.items() if not kind.by_analyst} == refused
     assert {task for task, kind in Request.kinds.items() if not kind.needs_version} == {
         "create",

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scumble.enclave.sessions import TrustedEnclave
-from scumble.errors import Tampered
+from scumble.errors import Tampered, Unavailable
 from scumble.wire import channel as boundary
 from scumble.wire.channel import Greeting, open_greeting, seal_greeting
 
@@ -104,10 +104,13 @@ JSON_VALUES = st.recursive(
 @settings(max_examples=150, deadline=None)
 @given(content=st.binary(max_size=300) | JSON_VALUES.map(lambda value: json.dumps(value).encode()))
 def test_whatever_a_stranger_seals_is_refused_as_tampered(content: bytes) -> None:
-    enclave = TrustedEnclave(MemoryStorage(), ENCLAVE)
-    for sealed in (content, _sealed(content)):
+    enclave = TrustedEnclave(MemoryStorage())
+    with pytest.raises(Unavailable):
+        enclave.greet(content)
+    for is_sealed in (False, True):
+        key = enclave.fresh_key()
         with pytest.raises(Tampered):
-            enclave.greet(sealed)
+            enclave.greet(key + (_sealed(content, key) if is_sealed else content))
 
 
 @pytest.mark.parametrize("content", [b"[" * 100_000, b"{}", b"null", b"1" * 5000, b'{"database":' * 10_000, b"\xff"])

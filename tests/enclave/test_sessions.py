@@ -10,8 +10,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from enclave_tables import DATA_KEY, DATABASE, OWNER, TITLE
 
+from alive import private_keys
 from scumble.enclave.sessions import TrustedEnclave
-from scumble.errors import Busy, InvalidParameter, NotFound, ScumbleError, Tampered
+from scumble.errors import Busy, InvalidParameter, NotFound, ScumbleError, Tampered, Unavailable
 from scumble.owner.session import Session
 from scumble.store.files import FileStore
 from scumble.wire.channel import Channel, Greeting, done, open_greeting, opened_answer, refusal, seal_greeting
@@ -33,9 +34,8 @@ class Meddler:
         self.change_key: Meddle = bytes
         self.session_of: Callable[[int], int] = int
 
-    @property
-    def public_key(self) -> bytes:
-        return self.change_key(self._enclave.public_key)
+    def fresh_key(self) -> bytes:
+        return self.change_key(self._enclave.fresh_key())
 
     def greet(self, sealed: bytes) -> tuple[int, bytes]:
         session, answer = self._enclave.greet(self.change_greeting(sealed))
@@ -214,35 +214,64 @@ def test_a_greeting_that_was_changed(meddler: Meddler) -> None:
     with meddling(meddler, change_greeting=_keeping(seen)):
         Session(meddler, DATABASE, OWNER, DATA_KEY)
     for changed in _changes(seen[0])[:: 7 if len(seen[0]) > 100 else 1]:
-        with pytest.raises(Tampered):
+        with pytest.raises((Tampered, Unavailable)):  # the latter if the key before it was changed
             meddler._enclave.greet(changed)
+
+
+def test_a_greeting_that_was_changed_on_its_way(meddler: Meddler) -> None:
+    """The first of its kind: its key is still there, so it is the greeting that is refused."""
+    for at in range(32, 1000, 97):
+        with (
+            meddling(meddler, change_greeting=lambda sent, at=at: sent[:at] + bytes([sent[at] ^ 1]) + sent[at + 1 :]),
+            pytest.raises(Tampered),
+        ):
+            Session(meddler, DATABASE, OWNER, DATA_KEY)
 
 
 def test_a_greeting_of_another_enclave(store: FileStore, meddler: Meddler) -> None:
     other = TrustedEnclave(store)
-    with meddling(meddler, change_key=lambda _: other.public_key), pytest.raises(Tampered):
+    with meddling(meddler, change_key=lambda _: other.fresh_key()), pytest.raises(Unavailable):
         Session(meddler, DATABASE, OWNER, DATA_KEY)
     for key in (bytes(32), b"", bytes(31), os.urandom(33)):
         with meddling(meddler, change_key=lambda _, key=key: key), pytest.raises(ScumbleError):
             Session(meddler, DATABASE, OWNER, DATA_KEY)
 
 
-def test_a_replayed_greeting_gets_a_session_that_opens_nothing_more(meddler: Meddler) -> None:
-    """The provider may open the owner's greeting again: it has none of the keys in it, and old requests are all it has.
-
-    They are answered under the same keys with the same nonces: what was asked once is answered again,
-    and must not be taken for anything else by the owner.
-    """
+def test_a_replayed_greeting_is_refused(meddler: Meddler) -> None:
+    """The key that it was sealed to opened it once: no provider can have the enclave open it again."""
     seen: list[bytes] = []
     with meddling(meddler, change_greeting=_keeping(seen)):
         session = Session(meddler, DATABASE, OWNER, DATA_KEY)
     _create(session)
     _open(session)
-    again, _ = meddler._enclave.greet(seen[0])
-    assert again != 1
-    with pytest.raises(Tampered):
-        meddler._enclave.request(again, meddler.requests[1][1])
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="was used"):
+            meddler._enclave.greet(seen[0])
     assert _open(session) == 1
+
+
+def test_a_recorded_session_cannot_be_opened_with_all_that_the_process_still_holds(meddler: Meddler) -> None:
+    """The provider keeps every byte, and breaks into the enclave when the session has ended."""
+    seen: list[bytes] = []
+    before = {each.private_bytes_raw() for each in private_keys()}
+    with meddling(meddler, change_greeting=_keeping(seen)):
+        session = Session(meddler, DATABASE, OWNER, DATA_KEY)
+    _create(session)
+    session.close()
+    greeting = seen[0]
+    left = [each for each in private_keys() if each.private_bytes_raw() not in before]
+    assert not [each for each in left if each.public_key().public_bytes_raw() == greeting[:32]]
+    for each in private_keys():
+        with pytest.raises(Tampered):
+            open_greeting(each, greeting[32:])
+    assert "0 waiting" in repr(meddler._enclave._keys)
+
+
+def test_a_key_that_the_enclave_has_forgotten_is_replaced_by_another(meddler: Meddler) -> None:
+    """An enclave that was started again, or asked for very many keys, between the evidence and the greeting."""
+    forgotten = iter([bytes(31) + b"\x09", bytes(31) + b"\x07"])
+    with meddling(meddler, change_key=lambda key: next(forgotten, key)):
+        assert _create(Session(meddler, DATABASE, OWNER, DATA_KEY)) == 1
 
 
 def test_a_replayed_session_changes_nothing(meddler: Meddler) -> None:
@@ -257,7 +286,7 @@ def test_a_replayed_session_changes_nothing(meddler: Meddler) -> None:
         again, _ = meddler._enclave.greet(seen[0])
         for _, sealed in list(meddler.requests):
             meddler._enclave.request(again, sealed)
-    except Tampered:
+    except (Tampered, Unavailable):
         pass
     assert _open(Session(meddler, DATABASE, OWNER, DATA_KEY)) == version
 
@@ -272,7 +301,7 @@ def test_no_nonce_is_used_for_two_answers(meddler: Meddler) -> None:
     try:
         again, _ = meddler._enclave.greet(seen[0])
         second = meddler._enclave.request(again, meddler.requests[0][1])
-    except Tampered:
+    except (Tampered, Unavailable):
         return
     assert second == first, "two answers under one key and nonce: their difference, and the GCM key, are the provider's"
 

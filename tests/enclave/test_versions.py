@@ -313,7 +313,7 @@ def test_another_enclave_takes_over_what_is_newer() -> None:
     other.adopt(one.export())
     assert _known(other) == (KEY, 3, "h3")
     assert _known(other, OTHER) == (KEY, 10, "h10")
-    one.adopt(other.export())
+    one.adopt(other.export(lambda database, _: database == OTHER))
     assert _known(one, OTHER) == (KEY, 10, "h10")
     assert _known(one) == (KEY, 3, "h3")
 

@@ -209,8 +209,7 @@ class Lying:
         self.process, self.storage = process, storage
         self.stamps = 0
 
-    @property
-    def public_key(self) -> bytes:
+    def fresh_key(self) -> bytes:
         return bytes(self.process.job(Attest(), bytes(32))[1])[:32]
 
     def greet(self, sealed: bytes) -> tuple[int, bytes]:

@@ -2,11 +2,13 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from installed import python_with
 from meddling import Answer, Forward, Meddling, Request, meddling
 from sample_rows import QUERIES, answer, answers_right, loaded
 
@@ -272,8 +274,7 @@ def test_changed_code_is_noticed_and_can_be_agreed_to(
     with (tmp_path / "changed" / "scumble" / "enclave" / "versions.py").open("a") as code:
         code.write("\n")
     shutil.copytree(service.folder / "default" / "attested", tmp_path / "served" / "default" / "attested")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "changed"))
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", python_with(tmp_path / "venv", tmp_path / "changed"))
     with serving(tmp_path / "served", "--enclaves", "1") as other:
         before, proxy.service_port = proxy.service_port, other.port
         try:

@@ -100,7 +100,7 @@ def test_a_certificate_that_cannot_be_used_is_refused_before_anything_starts(
 # --- versions ----------------------------------------------------------------------------------------
 
 
-VERSIONS = ["2", "0", "99", "-1", "1.0", "", "x", "0000000001", "1" * 5000, "\xb9"]
+VERSIONS = ["1", "3", "0", "99", "-1", "2.0", "", "x", "0000000002", "1" * 5000, "\xb9"]
 
 
 def test_a_client_of_another_protocol_is_told_which_one_is_spoken(strict: Fronting) -> None:
@@ -108,26 +108,26 @@ def test_a_client_of_another_protocol_is_told_which_one_is_spoken(strict: Fronti
         here, headers = f"127.0.3.{number + 1}", {"scumble-protocol": version}
         asked = strict.ask("POST", "/v1/attest", NONCE, headers, here)
         assert (asked.status, asked.fields["error"]) == (426, "NewerVersion"), version
-        assert "protocol 1 to 1" in asked.fields["message"]
+        assert "protocol 2 to 2" in asked.fields["message"]
         assert asked.fields["hint"]
-        assert asked.headers["upgrade"] == "scumble/1"
+        assert asked.headers["upgrade"] == "scumble/2"
         for path in ("/v1/service", "/v1/openapi.json", "/health", "/metrics"):
             assert strict.ask("GET", path, b"", headers, here).status == 200, path
 
 
-def test_a_client_that_is_older_or_says_nothing_is_served(strict: Fronting) -> None:
+def test_a_client_of_this_protocol_or_that_says_nothing_is_served(strict: Fronting) -> None:
     assert strict.ask("POST", "/v1/attest", NONCE, source="127.0.4.1").status == 200
-    assert strict.ask("POST", "/v1/attest", NONCE, {"scumble-protocol": "1"}, "127.0.4.1").status == 200
-    assert strict.ask("GET", "/v1/service", source="127.0.4.1").fields["protocols"] == [1, 1]
+    assert strict.ask("POST", "/v1/attest", NONCE, {"scumble-protocol": "2"}, "127.0.4.1").status == 200
+    assert strict.ask("GET", "/v1/service", source="127.0.4.1").fields["protocols"] == [2, 2]
     asked = asking(strict)
     assert asked.ask("GET", "/v1/default/there").headers["scumble-database"] == DATABASE
     asked.close()
 
 
 def test_the_client_says_it_is_too_new_and_what_to_do(strict: Fronting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "PROTOCOL", 2)
+    monkeypatch.setattr(transport, "PROTOCOL", 3)
     newer = asking(strict)
-    with pytest.raises(NewerVersion, match="protocol 1 to 1") as raised:
+    with pytest.raises(NewerVersion, match="protocol 2 to 2") as raised:
         newer.ask("POST", "/v1/attest", NONCE)
     assert raised.value.hint is not None
     assert "upgrade" in raised.value.hint

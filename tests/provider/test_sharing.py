@@ -2,44 +2,35 @@
 
 import json
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from hashlib import sha256
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
-from scumble.attestation import Evidence, report_data
-from scumble.attestation.evidence import STATEMENT, SimulatedProducer
+from alive import private_keys
+from hand_over import Carried, Code
+from scumble.attestation import report_data
+from scumble.enclave.fresh_keys import FreshKeys
 from scumble.enclave.grants import AccessList
 from scumble.enclave.sharing import MOST_CHALLENGES, NONCE_BYTES, Sharing
 from scumble.enclave.versions import Manifest, Vault
-from scumble.errors import AttestationRefused, ScumbleError, Tampered
+from scumble.errors import AttestationRefused, ScumbleError, Tampered, Unavailable
 from scumble.wire.catalog import Catalog
 
 DATABASE, DATA_KEY, HASH = "0a" * 16, bytes(range(100, 132)), "cd" * 32
 OWNER = bytes(range(32))
 
 
-@dataclass
-class Code:
-    """A producer of simulated evidence for any code, and of any kind."""
-
-    measurement: str = field(default_factory=lambda: SimulatedProducer().measurement)
-    kind: str = "simulated"
-
-    def evidence(self, stated: bytes) -> Evidence:
-        return Evidence(self.kind, STATEMENT + bytes.fromhex(self.measurement) + stated)
-
-
 class Member:
     """An enclave as far as it shares: with or without something unlocked."""
 
     def __init__(self, code: Code | None = None, *, unlocked: bool = False) -> None:
-        self.vault, self.private_key = Vault(), X25519PrivateKey.generate()
+        self.vault, self.keys = Vault(), FreshKeys()
         if unlocked:
             self.unlock(5)
-        self.sharing = Sharing(self.private_key, self.vault, code or Code())
+        self.sharing = Sharing(self.keys, self.vault, code or Code())
 
     def unlock(self, version: int) -> None:
         self.vault.remember(
@@ -47,34 +38,8 @@ class Member:
         )
 
 
-@dataclass
-class Carried:
-    """All that the front carries between a giver and a taker."""
-
-    givers: bytes
-    takers: bytes
-    by_giver: bytes
-    by_taker: bytes
-    sealed: bytes = b""
-
-    @classmethod
-    def between(cls, giver: Member, taker: Member) -> "Carried":
-        givers, takers = giver.sharing.challenge(), taker.sharing.challenge()
-        return cls(givers, takers, giver.sharing.evidence(takers), taker.sharing.evidence(givers))
-
-    @property
-    def asked(self) -> bytes:
-        return self.givers + self.takers + self.by_taker
-
-    @property
-    def given(self) -> bytes:
-        return self.takers + self.givers + len(self.by_giver).to_bytes(4, "little") + self.by_giver + self.sealed
-
-
 def _shared(giver: Member, taker: Member) -> Carried:
-    carried = Carried.between(giver, taker)
-    carried.sealed = giver.sharing.share(carried.asked)
-    return carried
+    return Carried.between(giver, taker).share(giver)
 
 
 def _knows(member: Member) -> bool:
@@ -108,8 +73,12 @@ def test_a_share_for_one_is_nothing_to_another() -> None:
     carried = _shared(giver, taker)
     carried.takers = third.sharing.challenge()
     carried.by_giver = giver.sharing.evidence(carried.takers)
-    with pytest.raises(Tampered):
-        third.sharing.adopt(carried.given)
+    for key in (carried.by_taker, third.sharing.evidence(carried.givers)):
+        carried.by_taker = key
+        with pytest.raises((Tampered, Unavailable)):
+            third.sharing.adopt(carried.given)
+        carried.takers = third.sharing.challenge()
+        carried.by_giver = giver.sharing.evidence(carried.takers)
     assert not _knows(third)
 
 
@@ -123,8 +92,20 @@ def test_a_share_counts_once() -> None:
         taker.sharing.adopt(carried.given)
     carried.takers = taker.sharing.challenge()
     carried.by_giver = giver.sharing.evidence(carried.takers)
-    with pytest.raises(Tampered):
+    with pytest.raises(Unavailable):  # the key that it was sealed to is gone
         taker.sharing.adopt(carried.given)
+
+
+def test_no_key_of_a_hand_over_outlives_it() -> None:
+    """Who has recorded what the front carried, and breaks into both enclaves later, cannot open it."""
+    giver, taker = Member(unlocked=True), Member()
+    carried = _shared(giver, taker)
+    assert len(giver.keys) == 0
+    taker.sharing.adopt(carried.given)
+    assert len(taker.keys) == 0
+    shown = {carried.by_giver[:32], carried.by_taker[:32]}
+    alive = {each.public_key().public_bytes_raw() for each in private_keys()}
+    assert not shown & alive
 
 
 def _refused(

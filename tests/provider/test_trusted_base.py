@@ -1,17 +1,19 @@
 """What is in an enclave process is what its measurement covers; what is in the front has no key to anything."""
 
-import os
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fronts import provider
+from installed import python_with
 from sample_rows import answers_right, loaded
 
 from scumble.attestation.evidence import PACKAGE, code_files
 from scumble.provider.fleet import Fleet
+from scumble.wire.pipe import Attest
 
 LISTED = """
 import sys
@@ -20,14 +22,14 @@ for name, module in list(sys.modules.items()):
         print(name, module.__file__, file=to)
 """
 
-# Python imports a module of this name when it starts: here, to have an enclave process list its modules as it ends.
+# Python imports an installed module of this name when it starts: here, to list an enclave's modules as it ends.
 AT_THE_END = f"""
 import os
 import sys
 
 def listing(code, leave=os._exit):
     if sys.argv[0].endswith("process.py"):
-        with open(os.path.join(os.environ["LISTED_IN"], str(os.getpid())), "w") as to:
+        with open(os.path.join(LISTED_IN, str(os.getpid())), "w") as to:
             exec({LISTED!r})
     leave(code)
 
@@ -47,9 +49,8 @@ def test_an_enclave_process_imports_nothing_that_is_not_measured(
     listed, hook = tmp_path / "listed", tmp_path / "hook"
     for folder in (listed, hook):
         folder.mkdir()
-    (hook / "sitecustomize.py").write_text(AT_THE_END)
-    monkeypatch.setenv("LISTED_IN", str(listed))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(hook), *filter(None, sys.path)]))
+    (hook / "sitecustomize.py").write_text(f"LISTED_IN = {str(listed)!r}\n{AT_THE_END}")
+    monkeypatch.setattr(sys, "executable", python_with(tmp_path / "venv", hook))
     fleet = Fleet(2, "simulated")
     with closing(fleet), provider(tmp_path, fleet) as made, made.begin("db") as owner:
         loaded(owner)
@@ -65,6 +66,52 @@ def test_an_enclave_process_imports_nothing_that_is_not_measured(
         assert {"scumble.enclave.sessions", "scumble.enclave.queries", "scumble.wire.requests"} <= ours.keys()
         assert not {name for name, file in ours.items() if file not in measured}
         assert not {"duckdb", "pyarrow", "sqlglot", "starlette", "uvicorn", "pandas"} & modules.keys()
+
+
+PLANTED = """
+import os
+with open({seen!r}, "a") as to:
+    to.write(__name__)
+os._exit(7)
+"""
+
+
+def test_no_file_of_the_working_directory_and_no_variable_runs_in_an_enclave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `python -m` a file json.py where the provider was started runs inside, before anything is measured."""
+    seen, here, named = tmp_path / "seen", tmp_path / "here", tmp_path / "named"
+    for folder in (here, named):
+        folder.mkdir()
+        for name in ("json", "scumble", "sitecustomize", "usercustomize", "argparse"):
+            (folder / f"{name}.py").write_text(PLANTED.format(seen=str(seen)))
+    monkeypatch.chdir(here)
+    for variable in ("PYTHONPATH", "PYTHONUSERBASE", "PYTHONSTARTUP", "PYTHONHOME"):
+        monkeypatch.setenv(variable, str(named))
+    monkeypatch.setenv("PYTHONINSPECT", "1")
+    with closing(Fleet(1, "simulated")) as fleet:
+        (member,) = fleet.members
+        assert len(bytes(member.job(Attest(), bytes(32))[1])) > 32
+        with suppress(PermissionError):  # only root may look
+            assert Path(f"/proc/{member.pid}/environ").read_bytes() == b"LC_ALL=C.UTF-8\0"
+            assert str(Path(f"/proc/{member.pid}/cwd").readlink()) == "/"
+    assert not seen.exists()
+
+
+def test_endorsements_may_be_named_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An enclave does not work there: a relative path is made absolute before it starts."""
+    commands: list[list[str]] = []
+    started = subprocess.Popen
+
+    def noted(command: list[str], **options: Any) -> Any:
+        commands.append(command)
+        return started(command, **options)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    Fleet(1, "simulated", endorsements=Path("endorsed")).close()
+    ((*_, option, place),) = [command[: command.index("--endorsements") + 2] for command in commands]
+    assert (option, place) == ("--endorsements", str(tmp_path / "endorsed"))
 
 
 def test_pictures_of_an_index_are_not_measured() -> None:

@@ -3,9 +3,9 @@
 `dcap-qvl` checks the signatures from the quote up to Intel's root, the revocation lists, every date, and the platform's
 level against Intel's signed list of levels (the collateral). What it leaves open is decided here: debugging, which
 levels are good enough, the measurement and report data asked for, and the layout: it passes over unsigned bytes, such
-as lengths, the spelling of the PEM certificates and what follows the quote. Here every byte must be where it belongs,
-so that nobody can vary an accepted quote; only the number of zero bytes after it is free, since platforms pad quotes
-differently. docs/attestation.md lists each check.
+as lengths, the spelling of the PEM certificates and what follows the quote. Here every byte must be where it belongs:
+only the number of zero bytes after a quote is free, since platforms pad differently, and an ECDSA signature, which has
+two forms. So nothing may take the bytes of evidence for its name. docs/attestation.md lists each check.
 
 The measurement of an SGX enclave is its MRENCLAVE. That of a TDX machine is SHA-384 over MRTD and RTMR0 to RTMR3, 48
 bytes each, one after the other: firmware, its configuration, kernel, command line and whatever is measured later.
@@ -26,10 +26,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from scumble.attestation.certificates import fingerprint, reading
 from scumble.attestation.evidence import Evidence
-from scumble.attestation.verification import Policy, Verdict, conclude
+from scumble.attestation.policy import Facts, Policy, Verdict
+from scumble.attestation.verification import check_binding
 from scumble.errors import AttestationRefused
 
-__all__ = ["INTEL_ROOT", "Quote", "stated_measurement", "verify"]
+__all__ = ["INTEL_ROOT", "Quote", "authenticated", "stated_measurement", "verify"]
 
 INTEL_ROOT = "a0af031289f5d5d4132f9186068a7fc13628633ba235777472e29b6b6c67a49e"
 """SHA-256 over the SubjectPublicKeyInfo of the Intel SGX Root CA."""
@@ -46,7 +47,6 @@ SIGNATURE_AND_KEY_BYTES = 64 + 64
 QE_REPORT_BYTES = 384 + 64
 
 TEES = {"tdx": TDX, "sgx": SGX}
-UP_TO_DATE = "UpToDate"
 
 TD_ATTRIBUTES = slice(120, 128)
 XFAM = slice(128, 136)
@@ -151,6 +151,31 @@ def unreadable() -> AttestationRefused:
 # --- checks ----------------------------------------------------------------------------------------
 
 
+def authenticated(
+    evidence: Evidence, *, report_data: bytes, now: datetime, root: x509.Certificate | None = None
+) -> Verdict:
+    """What a genuine TDX or SGX quote says; AttestationRefused if a check fails that no policy can waive."""
+    library = load_library()
+    quote = Quote.parse(evidence.report, root=INTEL_ROOT if root is None else fingerprint(root))
+    if quote.tee != TEES[evidence.kind]:
+        raise AttestationRefused("the quote is of another kind than it says", hint="the provider mixes TDX and SGX up")
+    check_debug(quote)
+    claims = claims_of(library, evidence, now, root)
+    try:
+        stated = stated_data(claims)
+        facts = facts_in(claims, issued_at(evidence.extras["collateral"]))
+        details = describe(quote, claims)
+    except (KeyError, TypeError, AttributeError, StopIteration, ValueError):
+        raise AttestationRefused(
+            "this version of dcap-qvl says less than is needed", hint="pip install --upgrade 'scumble[attestation]'"
+        ) from None
+    data = quote.body[TD_REPORT_DATA if quote.tee == TDX else SGX_REPORT_DATA]
+    if not hmac.compare_digest(data.hex(), stated):
+        raise AttestationRefused("the quote can be read in two ways", hint="it was made to deceive: send it nothing")
+    check_binding(data, report_data)
+    return Verdict(evidence.kind, measurement_of(quote).hex(), data, details, facts)
+
+
 def verify(
     evidence: Evidence,
     *,
@@ -160,24 +185,9 @@ def verify(
     root: x509.Certificate | None = None,
 ) -> Verdict:
     """The verdict on a TDX or SGX quote; AttestationRefused if any check fails."""
-    library = load_library()
-    quote = Quote.parse(evidence.report, root=INTEL_ROOT if root is None else fingerprint(root))
-    if quote.tee != TEES[evidence.kind]:
-        raise AttestationRefused("the quote is of another kind than it says", hint="the provider mixes TDX and SGX up")
-    check_debug(quote)
-    claims = claims_of(library, evidence, now, root)
-    try:
-        stated = stated_data(claims)
-        check_status(claims, policy)
-        details = describe(quote, claims)
-    except (KeyError, TypeError, AttributeError, StopIteration):
-        raise AttestationRefused(
-            "this version of dcap-qvl says less than is needed", hint="pip install --upgrade 'scumble[attestation]'"
-        ) from None
-    data = quote.body[TD_REPORT_DATA if quote.tee == TDX else SGX_REPORT_DATA]
-    if not hmac.compare_digest(data.hex(), stated):
-        raise AttestationRefused("the quote can be read in two ways", hint="it was made to deceive: send it nothing")
-    return conclude(evidence.kind, measurement_of(quote), data, details, report_data=report_data, policy=policy)
+    verdict = authenticated(evidence, report_data=report_data, now=now, root=root)
+    policy.check(verdict, now)
+    return verdict
 
 
 def stated_measurement(report: bytes) -> bytes:
@@ -233,28 +243,26 @@ def stated_data(claims: dict[str, Any]) -> str:
     return str(report.get("base", report)["report_data"])
 
 
-def check_status(claims: dict[str, Any], policy: Policy) -> None:
-    """Refuse a platform that Intel does not call up to date, unless its status and advisories are allowed."""
+def facts_in(claims: dict[str, Any], issued: datetime) -> Facts:
+    """What a policy is held against: the statuses are those of platform, quoting enclave, and both together."""
     levels = (claims["tcb"]["status"], *(claims[part]["tcb_level"]["tcbStatus"] for part in ("platform", "qe")))
-    allowed = policy.allow_statuses | {UP_TO_DATE}
-    if not allowed.issuperset(levels):
-        raise AttestationRefused(
-            f"Intel calls the enclave's platform {claims['tcb']['status']}",
-            hint="the provider has to update it, or you allow that status and its advisories: " + advisories(claims),
-        )
-    if any(level != UP_TO_DATE for level in levels) and not policy.allow_advisories.issuperset(
-        claims["tcb"]["advisory_ids"]
-    ):
-        raise AttestationRefused(
-            f"the enclave's platform is {claims['tcb']['status']}, with advisories that are not allowed",
-            hint="read them, then allow them or ask the provider to update: " + advisories(claims),
-        )
-    numbers = (claims["tcb"]["eval_data_number"], claims["qe"]["tcb_eval_data_number"])
-    if min(numbers) < policy.minimum_tcb_evaluation:
-        raise AttestationRefused(
-            "the collateral is of an older TCB evaluation than the policy allows",
-            hint="the provider has to fetch current collateral",
-        )
+    return Facts(
+        chip=bytes(claims["platform"]["pck"]["ppid"]).hex(),
+        issued=issued,
+        statuses=frozenset(map(str, levels)),
+        advisories=frozenset(map(str, claims["tcb"]["advisory_ids"])),
+        tcb_evaluation=min(int(claims["tcb"]["eval_data_number"]), int(claims["qe"]["tcb_eval_data_number"])),
+    )
+
+
+def issued_at(collateral: bytes) -> datetime:
+    """When the oldest part of collateral was issued that is renewed each month: `dcap-qvl` has checked them all."""
+    parts = json.loads(collateral)
+    dates = [
+        datetime.fromisoformat(json.loads(parts[name])["issueDate"].replace("Z", "+00:00"))
+        for name in ("tcb_info", "qe_identity")
+    ]
+    return min(*dates, x509.load_der_x509_crl(bytes.fromhex(parts["pck_crl"])).last_update_utc)
 
 
 def check_debug(quote: Quote) -> None:

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from scumble.attestation.certificates import reading
 from scumble.attestation.evidence import Evidence
+from scumble.attestation.policy import Facts, Policy, Tcb, Verdict
 from scumble.attestation.snp_certificates import (
     ROOTS,
     Chain,
@@ -32,10 +33,10 @@ from scumble.attestation.snp_certificates import (
     text_in,
     wrong_chain,
 )
-from scumble.attestation.verification import Policy, Tcb, Verdict, conclude
+from scumble.attestation.verification import check_binding
 from scumble.errors import AttestationRefused
 
-__all__ = ["stated_measurement", "verify"]
+__all__ = ["authenticated", "stated_measurement", "verify"]
 
 REPORT_BYTES = 0x4A0
 SIGNED_BYTES = 0x2A0
@@ -191,6 +192,21 @@ def unreadable(sentence: str) -> AttestationRefused:
 # --- checks ----------------------------------------------------------------------------------------
 
 
+def authenticated(
+    evidence: Evidence, *, report_data: bytes, now: datetime, roots: Mapping[str, str] = ROOTS
+) -> Verdict:
+    """What a genuine SEV-SNP report says; AttestationRefused if a check fails that no policy can waive."""
+    report = Report.parse(evidence.report)
+    with reading(wrong_chain("a certificate or revocation list in the evidence cannot be read")):
+        chain = find_chain(evidence.extras, report.signing_key.name, now=now, roots=roots)
+        check_signature(report, chain.leaf)
+        check_leaf(report, chain)
+        details, facts = describe(report, chain), facts_in(report, chain)
+    check_guest(report)
+    check_binding(report.report_data, report_data)
+    return Verdict(evidence.kind, report.measurement.hex(), report.report_data, details, facts)
+
+
 def verify(
     evidence: Evidence,
     *,
@@ -200,23 +216,9 @@ def verify(
     roots: Mapping[str, str] = ROOTS,
 ) -> Verdict:
     """The verdict on an SEV-SNP report; AttestationRefused if any check fails."""
-    report = Report.parse(evidence.report)
-    with reading(wrong_chain("a certificate or revocation list in the evidence cannot be read")):
-        chain = find_chain(
-            evidence.extras, report.signing_key.name, now=now, roots=roots, require_crl=policy.require_crl
-        )
-        check_signature(report, chain.leaf)
-        check_leaf(report, chain)
-    check_guest(report, policy)
-    check_level(report, chain.product, policy.minimum_tcb)
-    return conclude(
-        evidence.kind,
-        report.measurement,
-        report.report_data,
-        describe(report, chain),
-        report_data=report_data,
-        policy=policy,
-    )
+    verdict = authenticated(evidence, report_data=report_data, now=now, roots=roots)
+    policy.check(verdict, now)
+    return verdict
 
 
 def stated_measurement(report: bytes) -> bytes:
@@ -260,33 +262,26 @@ def check_leaf(report: Report, chain: Chain) -> None:
         raise disagreement("chip")
 
 
-def check_guest(report: Report, policy: Policy) -> None:
-    """Refuse a guest that its host can look into or move, or that is not the most privileged part of its machine."""
+def check_guest(report: Report) -> None:
+    """Refuse a guest that its host can look into: no policy may allow that."""
     if GuestPolicy.DEBUG in report.policy:
         raise AttestationRefused(
             "the enclave can be debugged by its host: its memory is not secret",
             hint="the provider has to launch it with a policy without DEBUG",
         )
-    if GuestPolicy.MIGRATE_MA in report.policy and not policy.allow_migration_agent:
-        raise AttestationRefused(
-            "the enclave may be moved by a migration agent, which sees its memory",
-            hint="the provider has to launch it with a policy without MIGRATE_MA, or you allow it",
-        )
-    if report.vmpl > policy.maximum_vmpl:
-        raise AttestationRefused(
-            f"the report was asked for at privilege level {report.vmpl}: something more privileged shares the machine",
-            hint="allow that level if you trust what runs above it; the measurement covers it",
-        )
 
 
-def check_level(report: Report, product: str, minimum: Tcb) -> None:
-    """Refuse firmware, of now or at the guest's launch, below the minimum."""
-    for raw in (report.reported_tcb, report.launch_tcb):
-        if not tcb_of(raw, product).reaches(minimum):
-            raise AttestationRefused(
-                "the firmware of the enclave's machine is older than the policy allows",
-                hint="the provider has to update it and launch the enclave again",
-            )
+def facts_in(report: Report, chain: Chain) -> Facts:
+    """What a policy is held against: the firmware is that of now, and that at the guest's launch."""
+    return Facts(
+        product=chain.product,
+        tcbs=(tcb_of(report.reported_tcb, chain.product), tcb_of(report.launch_tcb, chain.product)),
+        vmpl=report.vmpl,
+        may_migrate=GuestPolicy.MIGRATE_MA in report.policy,
+        hides_ciphertext=Platform.CIPHERTEXT_HIDING_DRAM_EN in report.platform,
+        chip=report.chip_id.hex() if any(report.chip_id) else "",
+        issued=chain.crl_issued,
+    )
 
 
 def describe(report: Report, chain: Chain) -> dict[str, str]:
@@ -305,7 +300,7 @@ def describe(report: Report, chain: Chain) -> dict[str, str]:
         "guest svn": str(report.guest_svn),
         "host data": report.host_data.hex(),
         "report version": str(report.version),
-        "revocation list": "checked" if chain.crl_checked else "not given",
+        "revocation list": "not given" if chain.crl_issued is None else "checked",
     }
 
 

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -35,6 +36,7 @@ CERTIFICATES = ("ark", "ask", "asvk", "vcek", "vlek")
 TABLE_ENTRY = struct.Struct("<16sII")
 MAXIMUM_TABLE_ENTRIES = 32
 MAXIMUM_CERTIFICATES = 32
+KEPT_CHAINS = 8
 TABLE_CERTIFICATES = {
     uuid.UUID("63da758d-e664-4564-adc5-f4b93be8accd"),  # VCEK
     uuid.UUID("a8074bc2-a25a-483e-aae6-39c045a0b8a1"),  # VLEK
@@ -65,7 +67,7 @@ class Chain:
 
     product: str
     leaf: x509.Certificate
-    crl_checked: bool
+    crl_issued: datetime | None
 
 
 def find_chain(
@@ -74,27 +76,38 @@ def find_chain(
     *,
     now: datetime,
     roots: Mapping[str, str],
-    require_crl: bool,
 ) -> Chain:
     """The chain from the certificate of the key that signed the report, VCEK or VLEK, to a root in `roots`."""
-    certificates, crls = read_extras(extras)
+    leaf, middle, root, product, crls = signed_chain(tuple(sorted(extras.items())), key, tuple(sorted(roots.items())))
+    for certificate in (root, middle, leaf):
+        check_valid(certificate, now)
+    for crl in crls:
+        check_crl(crl, middle, root, now)
+    return Chain(product, leaf, min((crl.last_update_utc for crl in crls), default=None))
+
+
+Signed = tuple[x509.Certificate, x509.Certificate, x509.Certificate, str, tuple[x509.CertificateRevocationList, ...]]
+"""A leaf, its issuer, the root, the product, and the revocation lists; nobody has looked at their dates yet."""
+
+
+@lru_cache(maxsize=KEPT_CHAINS)
+def signed_chain(extras: tuple[tuple[str, bytes], ...], key: str, roots: tuple[tuple[str, str], ...]) -> Signed:
+    """The certificates and lists, with every name and signature checked, and no date: the same bytes come each time."""
+    known = dict(roots)
+    certificates, crls = read_extras(dict(extras))
     leaf = named(certificates, f"SEV-{key}")
     middle = named(certificates, name_of(leaf.issuer))
     root = named(certificates, name_of(middle.issuer))
     product = name_of(root.subject).removeprefix("ARK-")
-    if product not in roots or name_of(middle.subject) != issuer_name(key, product):
+    if product not in known or name_of(middle.subject) != issuer_name(key, product):
         raise wrong_chain("the certificates are not those of a chip that is known here")
-    if fingerprint(root) != roots[product]:
+    if fingerprint(root) != known[product]:
         raise wrong_chain(f"the root certificate is not AMD's for {product}")
     for certificate, issuer in ((root, root), (middle, root), (leaf, middle)):
-        check_issued(certificate, issuer, now)
+        check_issued(certificate, issuer)
     for crl in crls:
-        check_crl(crl, middle, root, now)
-    if require_crl and not crls:
-        raise AttestationRefused(
-            "the evidence has no revocation list with it", hint="the provider can add AMD's as crl.der"
-        )
-    return Chain(product, leaf, bool(crls))
+        check_listed(crl, root)
+    return leaf, middle, root, product, tuple(crls)
 
 
 def read_extras(
@@ -174,8 +187,8 @@ def issuer_name(key: str, product: str) -> str:
     return f"SEV-{product}" if key == "VCEK" else f"SEV-VLEK-{product}"
 
 
-def check_issued(certificate: x509.Certificate, issuer: x509.Certificate, now: datetime) -> None:
-    """Refuse a certificate that `issuer` did not sign with RSA-PSS and SHA-384, or that is not valid at `now`."""
+def check_issued(certificate: x509.Certificate, issuer: x509.Certificate) -> None:
+    """Refuse a certificate that `issuer` did not sign with RSA-PSS and SHA-384."""
     key = issuer.public_key()
     if not isinstance(key, rsa.RSAPublicKey) or certificate.issuer != issuer.subject:
         raise wrong_chain("a certificate in the evidence was not issued by the next one")
@@ -188,6 +201,10 @@ def check_issued(certificate: x509.Certificate, issuer: x509.Certificate, now: d
         key.verify(certificate.signature, certificate.tbs_certificate_bytes, PSS, hashes.SHA384())
     except InvalidSignature:
         raise wrong_chain("the signature on a certificate in the evidence is wrong") from None
+
+
+def check_valid(certificate: x509.Certificate, now: datetime) -> None:
+    """Refuse a certificate that is not valid at `now`."""
     if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
         raise AttestationRefused(
             f"the certificate {name_of(certificate.subject)!r} is not valid at this time",
@@ -195,13 +212,17 @@ def check_issued(certificate: x509.Certificate, issuer: x509.Certificate, now: d
         )
 
 
-def check_crl(
-    crl: x509.CertificateRevocationList, middle: x509.Certificate, root: x509.Certificate, now: datetime
-) -> None:
-    """Refuse a revocation list that is not the root's and current, and an issuer that it lists."""
+def check_listed(crl: x509.CertificateRevocationList, root: x509.Certificate) -> None:
+    """Refuse a revocation list that the root did not sign."""
     key = root.public_key()
     if crl.issuer != root.subject or not isinstance(key, rsa.RSAPublicKey) or not crl.is_signature_valid(key):
         raise wrong_chain("the revocation list is not signed by the root")
+
+
+def check_crl(
+    crl: x509.CertificateRevocationList, middle: x509.Certificate, root: x509.Certificate, now: datetime
+) -> None:
+    """Refuse a revocation list that is not current, and an issuer that it lists."""
     expires = crl.next_update_utc
     if crl.last_update_utc > now or expires is None or expires < now:
         raise AttestationRefused(

@@ -120,9 +120,18 @@ Owner = Annotated[
         show_default=False,
     ),
 ]
+PolicyFile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="At a service: what the enclave must prove besides, or the owner's signed policy.",
+        show_default=False,
+    ),
+]
 _WARNING = "warning: the enclave is simulated; its provider can read everything"
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     "measurement": (Measurement, None),
+    "policy": (PolicyFile, None),
     "insecure_simulated_enclave": (Simulated, False),
     "owner": (Owner, None),
 }
@@ -137,9 +146,10 @@ def service_options(*, warned: bool = True) -> dict[str, Any]:
     return given
 
 
-def at_service(command: Command, *, analysts: bool = False) -> Command:
+def at_service(command: Command, *, analysts: bool = False, policy: bool = True) -> Command:
     """Return the command with these options added to its own; --owner only if `analysts` may use it too."""
-    options = {name: option for name, option in _OPTIONS.items() if analysts or name != "owner"}
+    left_out = ({"owner"} if not analysts else set()) | ({"policy"} if not policy else set())
+    options = {name: option for name, option in _OPTIONS.items() if name not in left_out}
 
     @wraps(command)
     def with_options(*arguments: Any, **named: Any) -> None:

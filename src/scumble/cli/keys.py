@@ -81,6 +81,8 @@ def init(
     new = "" if no_passphrase else _chosen("SCUMBLE_PASSPHRASE")
     opening.create(target, key=key, passphrase=new, limit=limit, delta_limit=delta_limit, **remote).close()
     files = {"key": path, "ledger": key_file.ledger_path(path), "anchor": key_file.anchor_path(path)}
+    if remote:
+        files["policy"] = key_file.beside(path, ".policy")
     about = {
         "database": target,
         **{name: str(file) for name, file in files.items()},
@@ -94,6 +96,7 @@ def init(
         f"  key     {files['key']}, protected by its {how}",
         f"  ledger  {files['ledger']}: epsilon {limit}, delta {delta_limit}, and never more",
         f"  anchor  {files['anchor']}: the newest version seen, so that a rollback is noticed",
+        *([f"  policy  {files['policy']}: what its enclaves must prove"] if remote else []),
         "If you lose the key file, you lose the data. "
         f"Back it up now, apart from the {'database' if remote else 'folder'}.",
     ]

@@ -11,5 +11,6 @@ queries     executes plans
 grants      who may do what
 pages       columns of rows, sealed page by page
 kernels     the compiled code that works on rows
+fresh_keys  keys for one greeting or hand-over each
 sharing     hands what is remembered to another enclave
 """

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Self
 
-from scumble.errors import Exists, InvalidParameter, NotFound, Overdraft, Refused, Tampered
+from scumble.attestation.policy_document import SignedPolicy
+from scumble.errors import Exists, InvalidParameter, NotFound, Overdraft, Refused, Stale, Tampered
 from scumble.wire.catalog import Catalog
 from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant
@@ -64,12 +65,14 @@ class Payment:
 class AccessList:
     """SECRET: a database's owner, by public key; the grants; and what was ever paid for rows, whether they are there.
 
-    The owner is the one of the version's title, and signs each grant: a database of release 0.1 has neither.
+    The owner is the one of the version's title, and signs each grant: a database of release 0.1 has neither. `policy`
+    is the owner's signed document about which enclaves may have the database's key; empty if there is none.
     """
 
     owner: bytes
     grants: tuple[Grant, ...] = ()
     payments: tuple[Payment, ...] = ()
+    policy: bytes = b""
 
     def owned_by(self, database: str, owner: bytes, grants: Sequence[Grant]) -> Self:
         """With another owner, who has signed every grant there is."""
@@ -86,6 +89,18 @@ class AccessList:
     def has_signed(self, database: str, grant: Grant) -> bool:
         """Whether the owner has signed a grant."""
         return grant.certificate().is_by(self.owner, database)
+
+    def is_before(self, policy: bytes) -> bool:
+        """Whether another policy of the owner's is newer than this one."""
+        serials = [SignedPolicy.parse(each).serial if each else 0 for each in (self.policy, policy)]
+        return serials[0] < serials[1]
+
+    def under(self, database: str, policy: bytes) -> Self:
+        """With another policy of the owner's: it has to be signed by the owner, and newer than the one before."""
+        signed = SignedPolicy.read(policy, database, self.owner)
+        if self.policy and signed.serial <= SignedPolicy.parse(self.policy).serial:
+            raise Stale("there is a policy of this number or a later one", hint="number it above")
+        return replace(self, policy=policy)
 
     def grant_of(self, signer: bytes) -> Grant | None:
         """A signer's grant, or None for the owner, who needs none; Refused to everybody else."""
@@ -175,14 +190,13 @@ class AccessList:
 
     def to_bytes(self) -> bytes:
         """The manifest's access block: JSON, and spaces, so that its length tells little."""
-        text = json.dumps(
-            {
-                "owner": self.owner.hex(),
-                "grants": [grant.to_json() for grant in self.grants],
-                "payments": [to_fields(payment) for payment in self.payments],
-            },
-            separators=(",", ":"),
-        ).encode()
+        fields = {
+            "owner": self.owner.hex(),
+            "grants": [grant.to_json() for grant in self.grants],
+            "payments": [to_fields(payment) for payment in self.payments],
+            **({"policy": self.policy.hex()} if self.policy else {}),
+        }
+        text = json.dumps(fields, separators=(",", ":")).encode()
         return text.ljust(-(-len(text) // BLOCK_BYTES) * BLOCK_BYTES)
 
     @classmethod
@@ -191,7 +205,8 @@ class AccessList:
         try:
             fields = json.loads(block)
             payments = tuple(from_fields(Payment, payment) for payment in fields.get("payments", ()))
-            return cls(bytes.fromhex(fields["owner"]), tuple(map(Grant.from_json, fields["grants"])), payments)
+            grants, policy = tuple(map(Grant.from_json, fields["grants"])), bytes.fromhex(fields.get("policy", ""))
+            return cls(bytes.fromhex(fields["owner"]), grants, payments, policy)
         except (ValueError, KeyError, TypeError, AttributeError, InvalidParameter):
             raise Tampered from None
 

@@ -1,10 +1,11 @@
 """The enclave as a process of its own, which does jobs for the provider's front.
 
-    python -m scumble.enclave.process --attestation simulated FD [FD ...]
+    python -I -m scumble.enclave.process --attestation simulated FD [FD ...]
 
-Each descriptor is the end of a pipe, served by a thread. The process makes one key pair for all databases, shows
-evidence that binds it, and ends when the front does. SECRET: everything in its memory. A debugger of the same user and
-a core dump are refused, which keeps out accidents and nothing more: the hardware has to do the rest.
+It runs installed code alone: no file of the working directory, and nothing that a variable names. Each descriptor is
+the end of a pipe, served by a thread. For every nonce the process makes a key pair and shows evidence that binds it; it
+ends when the front does. SECRET: everything in its memory. A debugger of the same user and a core dump are refused,
+which keeps out accidents and nothing more: the hardware has to do the rest.
 """
 
 import argparse
@@ -19,9 +20,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
 from scumble import attestation
+from scumble.enclave.fresh_keys import FreshKeys
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.enclave.sharing import Sharing
 from scumble.enclave.versions import Vault
@@ -90,6 +90,7 @@ class PipeStorage(threading.local):
 
 
 _PR_SET_DUMPABLE = 4
+SWEEP_SECONDS = 10.0
 
 
 class Worker:
@@ -97,9 +98,9 @@ class Worker:
 
     def __init__(self, storage: PipeStorage, producer: attestation.Producer) -> None:
         self.storage = storage
-        private_key, self._vault = X25519PrivateKey.generate(), Vault()
-        self._enclave = TrustedEnclave(storage, private_key, self._vault)
-        self._sharing = Sharing(private_key, self._vault, producer)
+        self.keys, self._vault = FreshKeys(), Vault()
+        self._enclave = TrustedEnclave(storage, self.keys, self._vault)
+        self._sharing = Sharing(self.keys, self._vault, producer)
 
     def answer(self, header: list[Any], body: Bytes) -> tuple[list[Any], bytes]:
         """Do a job; the header and the body of its answer."""
@@ -171,7 +172,8 @@ def main() -> None:
 
     for descriptor in given.pipes:
         threading.Thread(target=until_gone, args=(descriptor,), daemon=True).start()
-    ended.wait()
+    while not ended.wait(SWEEP_SECONDS):
+        worker.keys.drop_old()
     os._exit(0)  # whatever other threads are doing: nobody waits for it
 
 

@@ -1,9 +1,10 @@
 """Sessions with the enclave: it opens sealed greetings and requests and seals its answers; nothing else crosses.
 
-The enclave has a key pair. A client seals to it keys for its requests and for the answers, signed; an owner sends the
-data key along. From then on every request is opened under the first and answered under the second. A session stays on
-one version of the database until it asks for the newest: a load does not disturb a reader. A change is made in two
-steps: the enclave drafts a version, and commits it when the client has signed it. SECRET: all that is opened.
+The enclave makes a key pair for each greeting. A client seals to it keys for its requests and for the answers, signed;
+an owner sends the data key along. From then on every request is opened under the first and answered under the second.
+A session stays on one version of the database until it asks for the newest: a load does not disturb a reader. A change
+is made in two steps: the enclave drafts a version, and commits it when the client has signed it. SECRET: all that is
+opened.
 """
 
 import json
@@ -14,8 +15,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
+from scumble.enclave.fresh_keys import KEY_BYTES as PUBLIC_KEY_BYTES
+from scumble.enclave.fresh_keys import FreshKeys
 from scumble.enclave.grants import AccessList, Payment
 from scumble.enclave.loads import Load, begin_load, draft_load
 from scumble.enclave.pages import KEY_BYTES, DataKeys, reseal_run
@@ -148,7 +149,8 @@ class EnclaveSession:
     @property
     def _opened_bytes(self) -> int:
         """How long the answer with a catalog is at least: as long whatever part of the catalog is visible."""
-        return 1024 + len(json.dumps(self._current.manifest.catalog.to_json()))
+        manifest = self._current.manifest
+        return 1024 + len(json.dumps(manifest.catalog.to_json())) + 2 * len(manifest.access.policy)
 
     # --- versions ----------------------------------------------------------------------------------
 
@@ -224,6 +226,9 @@ class EnclaveSession:
     def _revoke_grant(self, request: requests.RevokeGrant) -> Draft:
         return self._draft_access(self._current.manifest.access.revoking(request.name))
 
+    def _set_policy(self, request: requests.SetPolicy) -> Draft:
+        return self._draft_access(self._current.manifest.access.under(self._history.database, request.policy))
+
     def _draft_access(self, access: AccessList) -> Draft:
         manifest = self._current.manifest
         return self._drafted(self._history.draft(self._current, manifest.catalog.tables, manifest.real_rows, access))
@@ -245,6 +250,8 @@ class EnclaveSession:
             runs = [reseal_run(version.storage, table, run, version.reader(run.id)[0], keys) for run in table.runs]
             real_rows |= {after.id: old.real_rows[before.id] for before, after in zip(table.runs, runs, strict=True)}
             tables.append(replace(table, runs=tuple(runs)))
+        if old.access.policy or request.policy:  # the new key signs it, too: nobody has to know who signed before
+            access = access.under(history.database, request.policy)
         successor = replace(history, signer=request.title.owner, data_key=request.data_key)
         return self._drafted(successor.draft(version, tuple(tables), real_rows, access, (keys, request.title)))
 
@@ -346,6 +353,7 @@ _HANDLERS: dict[type[Request[Any]], Callable[[Any, Any], Any]] = {
     requests.Reserve: EnclaveSession._reserve,
     requests.Restore: EnclaveSession._restore,
     requests.RevokeGrant: EnclaveSession._revoke_grant,
+    requests.SetPolicy: EnclaveSession._set_policy,
     requests.Upgrade: EnclaveSession._upgrade,
 }
 
@@ -365,32 +373,32 @@ class _Line:
 
 
 class TrustedEnclave:
-    """What the provider runs and cannot look into. Several of one process may share a key pair and a vault.
+    """What the provider runs and cannot look into. Several of one process may share fresh keys and a vault.
 
     Several threads may bring requests: those of one session take turns.
     """
 
     session_type: ClassVar[type[EnclaveSession]] = EnclaveSession
 
-    def __init__(
-        self, storage: Storage, private_key: X25519PrivateKey | None = None, vault: Vault | None = None
-    ) -> None:
+    def __init__(self, storage: Storage, keys: FreshKeys | None = None, vault: Vault | None = None) -> None:
         self._storage = storage
-        self._private_key = X25519PrivateKey.generate() if private_key is None else private_key
+        self._keys = FreshKeys() if keys is None else keys
         self._vault = Vault() if vault is None else vault
         self._signers = Signers()
         self._lines: dict[int, _Line] = {}
         self._last_session = 0
         self._turn = threading.Lock()
 
-    @property
-    def public_key(self) -> bytes:
-        """The key that greetings are sealed to."""
-        return self._private_key.public_key().public_bytes_raw()
+    def fresh_key(self) -> bytes:
+        """A new key that one greeting may be sealed to."""
+        return self._keys.make()
 
     def greet(self, sealed: bytes) -> tuple[int, bytes]:
-        """Open a session for the signer of the greeting; what it may do, the version that it opens will tell."""
-        greeting = open_greeting(self._private_key, sealed)
+        """Open a session for the signer of the greeting; what it may do, the version that it opens will tell.
+
+        The key that it is sealed to, which comes before it, is used up, whatever the greeting is.
+        """
+        greeting = open_greeting(self._keys.take(sealed[:PUBLIC_KEY_BYTES]), sealed[PUBLIC_KEY_BYTES:])
         salt = os.urandom(SALT_BYTES)
         channel = Channel.derived(greeting.request_key, greeting.answer_key, salt)
         try:

@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 
 from cryptography.exceptions import InvalidTag
 
@@ -214,10 +214,20 @@ class Unlocked:
     restores: int
     version: int
     hash: str
+    policy: bytes = b""
 
     @property
     def seen(self) -> Seen:
         return self.restores, self.version, self.hash
+
+
+Admits = Callable[[str, Unlocked], bool]
+"""Whether a database, and what is known of it, may be handed to or taken from another enclave."""
+
+
+def _database_of(name: str) -> str:
+    """The id of the database that is remembered by this name, which may go on after a space."""
+    return name.partition(" ")[0]
 
 
 class Vault:
@@ -241,7 +251,8 @@ class Vault:
 
     def remember(self, name: str, data_key: bytes, manifest: Manifest) -> Unlocked:
         """Remember a version that was opened or committed; the caller holds the database, and has checked descent."""
-        known, fresh = self._unlocked.get(name), Unlocked(data_key, manifest.access.owner, *manifest.seen)
+        access = manifest.access
+        known, fresh = self._unlocked.get(name), Unlocked(data_key, access.owner, *manifest.seen, access.policy)
         if known is not None and astuple(known) == astuple(fresh):
             return known
         self._put(name, fresh)
@@ -252,27 +263,40 @@ class Vault:
             self.changes += 1
             self._unlocked[name] = unlocked
 
-    def export(self) -> bytes:
-        """What is unlocked, for another enclave. SECRET: the caller seals it."""
+    def export(self, admits: Admits = lambda database, known: True) -> bytes:
+        """What is unlocked, of the databases that admit another enclave, for that. SECRET: the caller seals it."""
         with self._turn:
-            given = {
-                name: [known.data_key.hex(), known.owner.hex(), *known.seen] for name, known in self._unlocked.items()
-            }
+            unlocked = dict(self._unlocked)
+        given = {
+            name: [known.data_key.hex(), known.owner.hex(), *known.seen, known.policy.hex()]
+            for name, known in unlocked.items()
+            if admits(_database_of(name), known)
+        }
         return json.dumps(given).encode()
 
-    def adopt(self, exported: bytes) -> None:
-        """Take over what another enclave has exported; where this one knows a newer version, that stays."""
+    def adopt(self, exported: bytes, admits: "Admits" = lambda database, known: True) -> None:
+        """Take over what another enclave has exported, of the databases that admit that one.
+
+        Where this one knows a newer version, that stays.
+        """
         try:
             given = {
                 str(name): Unlocked(
-                    bytes.fromhex(data_key), bytes.fromhex(owner), int(restores), int(version), str(digest)
+                    bytes.fromhex(data_key),
+                    bytes.fromhex(owner),
+                    int(restores),
+                    int(version),
+                    str(digest),
+                    bytes.fromhex(policy),
                 )
-                for name, (data_key, owner, restores, version, digest) in json.loads(exported).items()
+                for name, (data_key, owner, restores, version, digest, policy) in json.loads(exported).items()
             }
         except (ValueError, TypeError, AttributeError):
             raise Tampered from None
         for name, other in given.items():
-            with self.holding(name.split()[0]):
+            if not admits(_database_of(name), other):
+                continue
+            with self.holding(_database_of(name)):
                 known = self._unlocked.get(name)
                 if known is None or (other.restores, other.version) > (known.restores, known.version):
                     self._put(name, other)
@@ -321,7 +345,7 @@ class OpenVersion:
         access, grant = self.manifest.access, self.grant
         grants = access.grants if grant is None else ()
         charges = access.charges(grant)
-        return Opened(self.catalog, self.manifest.hash, access.owner, grant, grants, self.links, charges)
+        return Opened(self.catalog, self.manifest.hash, access.owner, grant, grants, self.links, charges, access.policy)
 
     def __repr__(self) -> str:
         return f"<OpenVersion {self.manifest.catalog.version}>"
@@ -368,7 +392,9 @@ class History:
         if self.vault.get(self.database) is not None:
             raise Refused
         keys, catalog = DataKeys(self.data_key, self.database), Catalog(self.database, 1, "", (), (title,))
-        return self._drafted(keys, catalog, {}, AccessList(self.signer), None, None)
+        access = AccessList(self.signer)
+        access = access.under(self.database, request.policy) if request.policy else access
+        return self._drafted(keys, catalog, {}, access, None, None)
 
     def upgrade(self, version: OpenVersion, request: Upgrade) -> Pending:
         """Draft the first signed version of a database of release 0.1."""
@@ -413,6 +439,8 @@ class History:
         known = max(old.restores, request.restores, 0 if unlocked is None else unlocked.restores)
         catalog = Catalog(self.database, old.version + 1, manifest.hash, old.tables, old.titles, known + 1)
         access = manifest.access.brought_up(request.revoked, request.used)
+        if unlocked is not None and access.is_before(unlocked.policy):
+            access = replace(access, policy=unlocked.policy)
         return self._drafted(keys, catalog, manifest.real_rows, access, unlocked, None)
 
     def followed(self, version: OpenVersion | None) -> OpenVersion:

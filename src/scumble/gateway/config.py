@@ -27,7 +27,7 @@ NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/]+):(\d{1,5})")
 MAX_PORT = 65_535
 HASH = re.compile(r"sha256:[0-9a-f]{64}")
-SERVICE_OPTIONS: dict[str, type] = {"measurement": str, "insecure_simulated_enclave": bool}
+SERVICE_OPTIONS: dict[str, type] = {"measurement": str, "policy": str, "insecure_simulated_enclave": bool}
 
 
 @dataclass(frozen=True)
@@ -167,6 +167,8 @@ def _databases(table: dict[str, Any], folder: Path) -> dict[str, DatabaseConfig]
             raise _bad(f"{where}.passphrase_env", f"names {variable}, which is not set", "set it and start again")
         place = target if "://" in target else str(folder / target)
         options = _service_options(fields, where)
+        if "policy" in options:
+            options["policy"] = str(folder / str(options["policy"]))
         databases[name] = DatabaseConfig(place, folder / key if key else None, variable, options)
     return databases
 

@@ -22,6 +22,7 @@ from scumble.owner.key_file import Passphrase
 from scumble.owner.keys import Key, OwnerKey
 from scumble.owner.ledger import Ledger
 from scumble.owner.payments import allotment, spend_of
+from scumble.owner.policies import Policies, next_policy
 from scumble.owner.reconciling import batches_of
 from scumble.owner.versions import Versions, begin
 from scumble.privacy.budget import Exact, exact, show
@@ -37,11 +38,14 @@ from scumble.wire.requests import (
     ListGrants,
     Reseal,
     RevokeGrant,
+    SetPolicy,
     Upgrade,
 )
 from scumble.wire.storage import Service
 
 if TYPE_CHECKING:
+    from scumble.attestation.policy import Policy
+    from scumble.attestation.policy_document import SignedPolicy
     from scumble.owner.answers import Result
     from scumble.owner.loading import Attempt, LoadOptions, LoadReport, Progress
     from scumble.owner.queries import LocalSQL, Parameters, Runner
@@ -81,6 +85,7 @@ class Database:
         first_opening: bool = False,
         owner: str | None = None,
         key_print: bytes | None = None,
+        policies: Policies | None = None,
     ) -> None:
         """Open a database at a service; an analyst may name the public key of the `owner` it expects.
 
@@ -96,13 +101,16 @@ class Database:
             first_opening=first_opening,
             owner=owner,
             key_print=key_print,
+            policies=policies,
         )
 
     @classmethod
-    def begin(cls, service: Service, key: OwnerKey, key_path: Path) -> Self:
+    def begin(
+        cls, service: Service, key: OwnerKey, key_path: Path, policy: bytes = b"", policies: Policies | None = None
+    ) -> Self:
         """Make the first, empty version of a database, and open it."""
-        begin(service, key, key_path)
-        return cls(service, key, key_path)
+        begin(service, key, key_path, policy)
+        return cls(service, key, key_path, policies=policies)
 
     # --- queries -----------------------------------------------------------------------------------
 
@@ -367,6 +375,39 @@ class Database:
 
     # --- keys and checks ---------------------------------------------------------------------------
 
+    # --- which enclaves may have the key -----------------------------------------------------------
+
+    @property
+    def policy(self) -> "SignedPolicy | None":
+        """What the owner asks of enclaves, as far as it is known here: the newest signed policy, None without one."""
+        with self._turn:
+            self._versions.refresh()
+            return self._versions.policies.known(self._versions.key)
+
+    def set_policy(self, terms: "Policy", *, lower: bool = False) -> "SignedPolicy":
+        """Sign a policy and put it in force, for clients and for enclaves that hand the key on. Only the owner can.
+
+        One that accepts anything more than the policy before is refused, unless `lower` says that this is meant. The
+        enclave of this session has to meet it, too.
+        """
+        key = self._versions.key.as_owner()
+        with self._turn, self._versions.writing():
+            signed = next_policy(terms, key, self._versions.policies.known(key), lower=lower)
+            self._put_policy(signed)
+        return signed
+
+    def reinstate_policy(self) -> None:
+        """Put the newest known policy in force again, after an older version was restored. Only the owner can."""
+        key = self._versions.key.as_owner()
+        known = self._versions.policies.known(key)
+        if known is not None and known.to_bytes() != self._versions.policy:
+            with self._turn, self._versions.writing():
+                self._put_policy(next_policy(known.terms, key, known))
+
+    def _put_policy(self, signed: "SignedPolicy") -> None:
+        self._versions.policies.hold(signed)
+        self._versions.change(SetPolicy(signed.to_bytes()))
+
     def check(self, progress: "Progress" = _silent) -> int:
         """Open every page of every table and verify the chain of versions; how many pages, or `Tampered`."""
         with self._turn:
@@ -401,7 +442,9 @@ class Database:
             self._versions.put_key(OwnerKey(old.database, old.root, new.root), protection)
             version = self._versions.catalog.version + 1
             title = next_title(old.database, version, old.signing_key(), new.signing_key(), new.data_key())
-            self._versions.change(Reseal(new.data_key(), title, self._signed_grants(new)), new)
+            known = self._versions.policies.known(old)
+            policy = b"" if known is None else next_policy(known.terms, new, known).to_bytes()
+            self._versions.change(Reseal(new.data_key(), title, self._signed_grants(new), policy), new)
             self._versions.put_key(new, protection)
             with suppress(Unavailable, Busy):  # then the next writer does it
                 self._versions.service.drop_unreferenced()

@@ -34,6 +34,8 @@ __all__ = ["Session"]
 
 T = TypeVar("T")
 
+GREETING_TRIES = 3
+
 
 class Session:
     """SECRET: an open line to the enclave, for one database. An owner brings the data key, an analyst has none."""
@@ -47,7 +49,7 @@ class Session:
         request_key, answer_key = Channel.fresh_keys()
         signer = signing_key.public_key().public_bytes_raw()
         greeting = Greeting(database, request_key, answer_key, data_key, signer)
-        self._number, answer = service.greet(seal_greeting(service.public_key, greeting, signing_key))
+        self._number, answer = _greeted(service, greeting, signing_key)
         self._channel = Channel.derived(request_key, answer_key, answer[:SALT_BYTES])
         opened_answer(self._channel.open_answer(answer[SALT_BYTES:]))
 
@@ -81,3 +83,15 @@ class Session:
             answer = self._channel.open_answer(self._service.request(self._number, sealed))
             self.broken = False
         return opened_answer(answer)
+
+
+def _greeted(service: Enclave, greeting: Greeting, signing_key: Ed25519PrivateKey) -> tuple[int, bytes]:
+    """Greet an enclave under a key that it made for this; again with another if it has ended or forgotten it since."""
+    for left in range(GREETING_TRIES - 1, -1, -1):
+        public_key = service.fresh_key()
+        try:
+            return service.greet(public_key + seal_greeting(public_key, greeting, signing_key))
+        except Unavailable:
+            if not left:
+                raise
+    raise AssertionError  # the last try has returned or raised

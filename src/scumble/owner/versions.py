@@ -18,6 +18,7 @@ from scumble.index.file import decoded
 from scumble.owner import key_file
 from scumble.owner.anchor import Anchor
 from scumble.owner.keys import AnalystKey, Key, OwnerKey, open_key
+from scumble.owner.policies import Policies
 from scumble.owner.session import Session
 from scumble.wire.catalog import Catalog
 from scumble.wire.charges import Charge
@@ -39,11 +40,11 @@ UNFINISHED_SECONDS = 60.0  # to wait for a change that was cut off to come to it
 PAUSES_SECONDS = (0.2, 1.0, 3.0)  # before a service that went away is asked again whether a change was stored
 
 
-def begin(service: Service, key: OwnerKey, key_path: Path) -> None:
-    """Make the first, empty version of a database."""
+def begin(service: Service, key: OwnerKey, key_path: Path, policy: bytes = b"") -> None:
+    """Make the first, empty version of a database, under its owner's policy if there is one."""
     session = Session(service, key.database, key.signing_key(), key.data_key())
     with service.writer():
-        draft = session.ask(Create(key.title()))
+        draft = session.ask(Create(key.title(), policy))
         if (draft.restores, draft.version, draft.previous) != (0, 1, ""):
             raise Tampered
         opened = session.commit(draft, key.signing_key())
@@ -65,6 +66,8 @@ class Versions:
     """What was ever paid for loads, as the versions have it: all of it for the owner, for an analyst its own."""
     owner: str
     """The owner's public key, in hexadecimal."""
+    policy: bytes
+    """The owner's signed policy in the version that is open; a later one may be known."""
 
     def __init__(
         self,
@@ -77,8 +80,10 @@ class Versions:
         first_opening: bool = False,
         owner: str | None = None,
         key_print: bytes | None = None,
+        policies: Policies | None = None,
     ) -> None:
         self.service, self.key, self.key_path = service, key, key_path
+        self.policies = Policies(key_path) if policies is None else policies
         self.grant: Grant | None = None
         self._held = ExitStack()
         self._changed = changed
@@ -284,9 +289,12 @@ class Versions:
         check_opened(opened, self.key, seen, self._expected_owner or self.key.known_owner(self.key_path))
         for run in (run for table in opened.catalog.tables for run in table.runs if run.index is not None):
             decoded(run.index)  # a corrupt index is refused now, not when a query needs it
+        if opened.policy:
+            self.policies.learn(self.key, opened.policy, opened.owner)
         self.catalog, self.owner, self.grant = opened.catalog, opened.owner.hex(), opened.grant
         self.charges, self._hash, self._links = opened.charges, opened.hash, opened.links
         self.grants = opened.grants
+        self.policy = opened.policy
         self.key.remember_owner(self.key_path, self.owner)
         self._expected_owner = None
         self._changed()

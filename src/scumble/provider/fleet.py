@@ -41,6 +41,8 @@ LANES = 5
 """Jobs that an enclave does at a time. No tenant has all of them: provider/turns.py."""
 WAIT_SECONDS = 60.0
 ID_BYTES = 8
+ENVIRONMENT = {"LC_ALL": "C.UTF-8"}
+"""All that an enclave process finds in its environment: variables can name code to run, as PYTHONPATH does."""
 
 F = TypeVar("F")
 
@@ -60,14 +62,16 @@ class EnclaveProcess:
         self._control: queue.LifoQueue[Pipe] = queue.LifoQueue()
         pairs = [socket.socketpair() for _ in range(1 + lanes)]
         theirs = [end for _, end in pairs]
-        command = [sys.executable, "-m", "scumble.enclave.process", "--attestation", attestation]
+        command = [sys.executable, "-I", "-m", "scumble.enclave.process", "--attestation", attestation]
         if endorsements is not None:
-            command += ["--endorsements", str(endorsements)]
+            command += ["--endorsements", str(endorsements.absolute())]
         try:
             self._process = subprocess.Popen(  # noqa: S603  our own module
                 [*command, *(str(end.fileno()) for end in theirs)],
                 pass_fds=[end.fileno() for end in theirs],
                 stdin=subprocess.DEVNULL,
+                cwd="/",
+                env=ENVIRONMENT,
             )
         finally:
             for end in theirs:
@@ -135,6 +139,7 @@ class EnclaveProcess:
 
 
 NONCE_BYTES = 32
+KEY_BYTES = 32
 START_SECONDS = 60.0
 SHORT_LIFE_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 10.0
@@ -219,11 +224,9 @@ class Fleet:
         """Have two processes prove themselves to each other, and carry what one has for the other."""
         changes = giver.changes
         givers, takers = (bytes(process.job(Challenge())[1]) for process in (giver, taker))
-        by_giver, by_taker = (
-            bytes(process.job(Attest(), nonce)[1]) for process, nonce in ((giver, takers), (taker, givers))
-        )
-        sealed = bytes(giver.job(Share(), givers + takers + by_taker)[1])
-        taker.job(Take(), takers + givers + len(by_giver).to_bytes(4, "little") + by_giver + sealed)
+        by_taker = bytes(taker.job(Attest(), givers)[1])
+        given = bytes(giver.job(Share(), givers + takers + by_taker)[1])
+        taker.job(Take(), takers + givers + by_taker[:KEY_BYTES] + given)
         self._shared[giver.id, taker.id] = changes
         self._on_event("shared", taker)
 

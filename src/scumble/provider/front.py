@@ -24,9 +24,8 @@ class Provider:
         self.transcript = Transcript(store.log) if transcript is None else transcript
         self._enclave = make_enclave(RecordingStore(store, self.transcript))
 
-    @property
-    def public_key(self) -> bytes:
-        return self._enclave.public_key
+    def fresh_key(self) -> bytes:
+        return self._enclave.fresh_key()
 
     def greet(self, sealed: bytes) -> tuple[int, bytes]:
         transcript = self.transcript

@@ -208,7 +208,7 @@ OPERATIONS = (
         "greet",
         "POST",
         _DATABASE + "/sessions",
-        "Open a session: the enclave's id (8 bytes) and a greeting that is sealed to its key",
+        "Open a session: the enclave's id (8 bytes), the key it showed (32), and a greeting sealed to that key",
         {200: _opaque({SESSION: "The session's number", **_STAMP})},
         CHANGING_WITH_BODY,
         _content("application/octet-stream"),

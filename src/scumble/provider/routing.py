@@ -143,10 +143,9 @@ class Routing:
         self._turn = threading.Lock()
         self._places: dict[int, _Place] = {}
 
-    @property
-    def public_key(self) -> bytes:
-        """Every process has its own key, which a client gets with that process's evidence."""
-        raise Unavailable("every enclave has its own key", hint="ask for evidence")
+    def fresh_key(self) -> bytes:
+        """A process makes a key only with its evidence, which clients ask the front for."""
+        raise Unavailable("an enclave's keys come with its evidence", hint="ask for evidence")
 
     def greet(self, sealed: bytes) -> tuple[int, bytes]:
         process = self._fleet.pick(sealed[:ID_BYTES].hex())

@@ -1,9 +1,10 @@
 """How a client and the enclave seal what they say to each other. The provider carries it, and sees lengths.
 
-The client seals a greeting to the enclave's public key with HPKE; in it are fresh keys for its requests and for the
-answers, and a signature which binds both to this enclave, the database and the signer. Request n is sealed under the
-first with nonce n, its answer under the second with nonce n: what is dropped, repeated, reordered or taken from another
-session fails to open, and is Tampered. Lengths of answers and refusals depend on public facts only.
+The client seals a greeting with HPKE to a public key that the enclave has made for it alone; in it are fresh keys for
+its requests and for the answers, and a signature which binds both to this enclave, the database and the signer. Request
+n is sealed under the first with nonce n, its answer under the second with nonce n: what is dropped, repeated, reordered
+or taken from another session fails to open, and is Tampered. Lengths of answers and refusals depend on public facts
+only.
 """
 
 import json

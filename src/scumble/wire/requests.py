@@ -71,7 +71,8 @@ class Opened:
     """The version that is open now: what its signer may see of it, and its grant, or to the owner, all `grants`.
 
     `links` lead to it from the version that the client remembers; without one there is only its own. None in a database
-    that release 0.1 has made and nobody has signed since.
+    that release 0.1 has made and nobody has signed since. `policy` is the owner's signed document about enclaves, empty
+    if there is none: the client checks it by itself.
     """
 
     catalog: Catalog
@@ -81,6 +82,7 @@ class Opened:
     grants: tuple[Grant, ...]
     links: tuple[Link, ...]
     charges: tuple[Charge, ...]
+    policy: bytes = b""
 
     @property
     def version(self) -> int:
@@ -112,9 +114,10 @@ class GrantList:
 
 
 class Create(Request[Draft], task="create", needs_version=False):
-    """Draft the first version of an empty database, which belongs to the signer of the greeting."""
+    """Draft the first version of an empty database, which belongs to the signer of the greeting, under its policy."""
 
     title: Title
+    policy: bytes = b""
 
 
 class Upgrade(Request[Draft], task="upgrade"):
@@ -174,11 +177,15 @@ class DropTable(Request[Draft], task="drop"):
 
 
 class Reseal(Request[Draft], task="reseal"):
-    """Draft a version sealed under a new data key, for an owner's new key, which has signed the `grants`."""
+    """Draft a version sealed under a new data key, for an owner's new key, which has signed the `grants`.
+
+    If there is a policy, the new key signs it anew.
+    """
 
     data_key: bytes
     title: Title
     grants: tuple[Grant, ...]
+    policy: bytes = b""
 
 
 class AddGrant(Request[Draft | None], task="grant"):
@@ -192,6 +199,12 @@ class RevokeGrant(Request[Draft], task="revoke"):
     """Draft a version without a grant."""
 
     name: str
+
+
+class SetPolicy(Request[Draft], task="policy"):
+    """Draft a version under another signed policy of the owner's, with a higher serial."""
+
+    policy: bytes
 
 
 class ListGrants(Request[GrantList], task="grants"):

@@ -54,14 +54,13 @@ class Storage(Protocol):
 
 
 class Enclave(Protocol):
-    """The enclave as the provider sees it: a key, and opaque bytes in and out."""
+    """The enclave as the provider sees it: keys, and opaque bytes in and out."""
 
-    @property
-    def public_key(self) -> bytes:
-        """The key that owners seal their greeting to."""
+    def fresh_key(self) -> bytes:
+        """A key that one client seals one greeting to; nobody can open it afterwards."""
 
     def greet(self, sealed: bytes) -> tuple[int, bytes]:
-        """Open a session: its number, and a sealed answer."""
+        """Open a session for a fresh key and a greeting sealed to it: its number, and a sealed answer."""
 
     def request(self, session: int, sealed: bytes | memoryview) -> bytes:
         """Answer one sealed request with one sealed answer."""
@@ -95,8 +94,8 @@ class Service(Enclave, Protocol):
 
 # --- the service over HTTP --------------------------------------------------------------------------
 
-OLDEST, PROTOCOL = 1, 1
-"""The protocols that are spoken: from the oldest to the newest."""
+OLDEST, PROTOCOL = 2, 2
+"""The protocols that are spoken: from the oldest to the newest. 1 was that of release 0.1, with one key per enclave."""
 
 VERSION = "scumble-protocol"
 STAMP = "scumble-stamp"

@@ -5,17 +5,19 @@ evidence with that measurement is accepted. The kind of evidence and the databas
 provider can neither fall back to a weaker kind nor put another database in the place of the first.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from scumble import attestation
 from scumble.attestation import Evidence, Policy, Verdict
+from scumble.attestation.policy_document import SignedPolicy
 from scumble.errors import AttestationRefused, FileError, InvalidParameter
 from scumble.owner.key_file import beside, canonical, parse_canonical, read_small, replace_file
 from scumble.owner.remote.address import Address
 
-__all__ = ["Pin", "Pins", "Trust", "measurement_of", "pins_path"]
+__all__ = ["Pin", "Pins", "Trust", "judged", "measurement_of", "pins_path"]
 
 
 @dataclass(frozen=True)
@@ -63,22 +65,36 @@ class Pins:
 
 
 class Trust:
-    """Decides which evidence is accepted from an address: of the pinned code, or at the first use of any."""
+    """Decides which evidence is accepted from an address: of the pinned code, or at the first use of any.
 
-    def __init__(self, address: Address, pins: Pins, *, measurement: str | None, allow_simulated: bool) -> None:
+    It also has to meet the policy of the database's owner, as far as that is known, and the one that was `given`.
+    """
+
+    def __init__(
+        self, address: Address, pins: Pins, *, measurement: str | None, allow_simulated: bool, given: Policy | None
+    ) -> None:
         self._address, self._pins, self._allow_simulated = address, pins, allow_simulated
-        self._measurement = measurement
+        self._measurement, self._given = measurement, given
         self._pin = pins.get(address)
         self._database = ""
+        self._owners: SignedPolicy | None = None
+        self._shown: tuple[Evidence, bytes] | None = None
 
-    def expect(self, database: str) -> None:
-        """Say which database is to be there; AttestationRefused if it was another one before."""
+    def expect(self, database: str, policy: SignedPolicy | None = None) -> None:
+        """Say which database is to be there, and its owner's policy; AttestationRefused if another one was before."""
         if self._pin is not None and self._pin.database != database:
             raise AttestationRefused(
                 f"there is another database at {self._address} than the one that was there before",
                 hint=f"if that is meant, delete its lines in {self._pins.path}",
             )
-        self._database = database
+        self._database, self._owners = database, policy
+
+    def require(self, policy: SignedPolicy) -> None:
+        """Hold the enclave that has proved itself against a newer policy of the owner's, and all from now on."""
+        if self._shown is not None:
+            evidence, report_data = self._shown
+            policy.verify(evidence, report_data=report_data, now=datetime.now(UTC))
+        self._owners = policy
 
     def __call__(self, evidence: Evidence, report_data: bytes) -> Verdict:
         """Verify evidence, and remember whose code it was at the first use."""
@@ -88,13 +104,33 @@ class Trust:
                 f"{self._address} shows evidence of another kind than before",
                 hint="ask the provider, then give --measurement",
             )
-        policy = Policy(
-            measurements=None if wanted is None else frozenset([wanted]), allow_simulated=self._allow_simulated
-        )
-        verdict = attestation.verify(evidence, report_data=report_data, policy=policy)
+        verdict = judged(evidence, report_data, wanted, self._given, self._owners, self._allow_simulated)
+        self._shown = evidence, report_data
         self._pin = Pin(verdict.kind, verdict.measurement, self._database)
         self._pins.put(self._address, self._pin)
         return verdict
+
+
+def judged(
+    evidence: Evidence,
+    report_data: bytes,
+    measurement: str | None,
+    given: Policy | None,
+    owners: SignedPolicy | None,
+    allow_simulated: bool,
+) -> Verdict:
+    """The verdict on evidence, if it is of this code and meets the policies that there are; else the strict default."""
+    now = datetime.now(UTC)
+    verdict = attestation.authenticated(evidence, report_data=report_data, now=now)
+    pinned = Policy(
+        measurements=None if measurement is None else frozenset([measurement]), allow_simulated=allow_simulated
+    )
+    pinned.check_code(verdict)
+    if given is not None or owners is None:
+        replace(given or Policy(), allow_simulated=allow_simulated).check(verdict, now)
+    if owners is not None:
+        owners.verify(evidence, report_data=report_data, now=now)
+    return verdict
 
 
 def _is_pin(fields: object) -> bool:

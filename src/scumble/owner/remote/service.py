@@ -1,6 +1,6 @@
 """A provider's service, over the network, as the holder of a key sees it.
 
-Nothing leaves before the enclave has proved itself: `public_key` is that of an enclave whose code, for a fresh nonce,
+Nothing leaves before the enclave has proved itself: `fresh_key` is that of an enclave whose code, for a fresh nonce,
 was shown to be what was pinned. After that only sealed bytes leave. The provider may drop, delay and lie; what it
 alters is noticed when the answer is opened.
 """
@@ -21,9 +21,11 @@ from typing import NamedTuple
 
 from scumble import attestation, errors
 from scumble.attestation import Evidence, Policy, Verdict
+from scumble.attestation.policy_document import SignedPolicy
 from scumble.errors import InvalidParameter, ScumbleError, Tampered, Unavailable
+from scumble.owner.policies import given_policy
 from scumble.owner.remote.address import Address
-from scumble.owner.remote.pins import Pins, Trust, measurement_of, pins_path
+from scumble.owner.remote.pins import Pins, Trust, judged, measurement_of, pins_path
 from scumble.wire.storage import DATABASE, ENCLAVE, PROTOCOL, SESSION, STAMP, VERSION
 
 __all__ = ["Connecting", "RemoteService", "Reply", "Transport", "service_at", "verified"]
@@ -41,19 +43,37 @@ class Connecting:
     """How to connect: which code to trust, and how long to wait.
 
     `measurement` is the code's, in hexadecimal digits; without it the first one that is proved is pinned.
-    `insecure_simulated_enclave` takes evidence that proves nothing: the provider can then read everything.
+    `insecure_simulated_enclave` takes evidence that proves nothing: the provider can then read everything. `policy` is
+    what the enclave must prove besides: terms, a TOML file with terms, or a file that the database's owner has signed.
+    `replaces_policy`: the terms stand in for the owner's known policy, which is about to be replaced by them; they may
+    accept more than that only if it `lowers_policy`.
     """
 
     measurement: str | None = None
     insecure_simulated_enclave: bool = False
     timeout_seconds: float = 300.0
     connect_seconds: float = 10.0
+    policy: Policy | SignedPolicy | Path | str | None = None
+    replaces_policy: bool = False
+    lowers_policy: bool = False
 
     def __post_init__(self) -> None:
         if self.timeout_seconds <= 0 or self.connect_seconds <= 0:
             raise InvalidParameter("a time-out is a positive number of seconds", hint="300 is usual")
         if self.measurement is not None:
             object.__setattr__(self, "measurement", measurement_of(self.measurement))
+        if self.policy is not None:
+            object.__setattr__(self, "policy", given_policy(self.policy))
+
+    @property
+    def terms(self) -> Policy | None:
+        """The caller's own terms, if it has given any."""
+        return self.policy if isinstance(self.policy, Policy) else None
+
+    @property
+    def signed(self) -> SignedPolicy | None:
+        """The owner's policy, if the caller has given that; nobody has looked at the signature yet."""
+        return self.policy if isinstance(self.policy, SignedPolicy) else None
 
 
 class Reply(NamedTuple):
@@ -192,13 +212,8 @@ class RemoteService:
         self._session: int | None = None
         self._stamp, self._heard = "", time.monotonic()
 
-    @property
-    def public_key(self) -> bytes:
-        """The key of an enclave that has just proved itself."""
-        return self.prove()
-
-    def prove(self) -> bytes:
-        """Have an enclave prove itself; its key."""
+    def fresh_key(self) -> bytes:
+        """A key for one greeting, from an enclave that has just proved itself."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         reply = self._transport.ask("POST", "/v1/attest", nonce)
         key, evidence = reply.body[:KEY_BYTES], Evidence.from_bytes(reply.body[KEY_BYTES:])
@@ -311,6 +326,7 @@ def service_at(address: Address, key_path: Path, how: Connecting) -> tuple[Remot
         Pins(pins_path(key_path)),
         measurement=how.measurement,
         allow_simulated=how.insecure_simulated_enclave,
+        given=how.terms,
     )
     return RemoteService(address, Transport(address, how.timeout_seconds, how.connect_seconds), trust), trust
 
@@ -318,16 +334,13 @@ def service_at(address: Address, key_path: Path, how: Connecting) -> tuple[Remot
 def verified(address: Address, how: Connecting) -> Verdict:
     """What an enclave at an address proves of itself, with nothing pinned; AttestationRefused if that is not enough."""
     verdicts: list[Verdict] = []
-    policy = Policy(
-        measurements=None if how.measurement is None else frozenset([how.measurement]),
-        allow_simulated=how.insecure_simulated_enclave,
-    )
 
     def trusted(evidence: Evidence, report_data: bytes) -> Verdict:
-        verdicts.append(attestation.verify(evidence, report_data=report_data, policy=policy))
+        simulated = how.insecure_simulated_enclave
+        verdicts.append(judged(evidence, report_data, how.measurement, how.terms, how.signed, simulated))
         return verdicts[-1]
 
     transport = Transport(address, how.timeout_seconds, how.connect_seconds)
     with closing(RemoteService(address, transport, trusted)) as service:
-        service.prove()
+        service.fresh_key()
     return verdicts[-1]

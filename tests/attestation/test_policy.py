@@ -1,0 +1,290 @@
+"""Policies: each term by itself, what a new one lowers, the file, and the signed document."""
+
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from amd_pki import CHIP, DAY, NOW, REPORT_DATA, TCB, Maker, report
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scumble.attestation import Policy, Tcb, Verdict, snp
+from scumble.attestation.evidence import framed
+from scumble.attestation.policy import HIDING
+from scumble.attestation.policy_document import (
+    MAGIC,
+    SignedPolicy,
+    policy_fields,
+    policy_from_fields,
+    read_policy,
+)
+from scumble.errors import AttestationRefused, FileError, InvalidParameter, Tampered
+
+MILAN, GENOA, TURIN = Maker("Milan"), Maker("Genoa"), Maker("Turin")
+OWNER, OTHER = (Ed25519PrivateKey.from_private_bytes(bytes([place] * 32)) for place in (1, 2))
+DATABASE = "0a" * 16
+HIDDEN = {0x40: b"\x10"}
+
+
+def judged(policy: Policy, maker: Maker = MILAN, *, tcb: Tcb = TCB, changes: dict[int, bytes] | None = None) -> Verdict:
+    evidence = maker.evidence(report(maker.product, tcb=tcb, changes=changes), maker.vcek(tcb))
+    return snp.verify(evidence, report_data=REPORT_DATA, policy=policy, now=NOW, roots=maker.roots)
+
+
+# --- each term ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", [each.name for each in fields(Tcb)])
+def test_each_security_version_is_compared_by_itself(part: str) -> None:
+    """One below the floor in one component, and far above it in all the others."""
+    floor = Tcb(bootloader=3, tee=3, snp=3, microcode=3, fmc=3)
+    high = Tcb(bootloader=9, tee=9, snp=9, microcode=9, fmc=9)
+    assert floor.reaches(floor)
+    assert high.reaches(floor)
+    assert replace(high, **{part: 3}).reaches(floor)
+    assert not replace(high, **{part: 2}).reaches(floor)
+    maker = TURIN
+    for policy in (Policy(minimum_tcb=floor), Policy(floors=(("Turin", floor),))):
+        assert judged(policy, maker, tcb=replace(high, **{part: 3}))
+        with pytest.raises(AttestationRefused, match="older than the policy allows"):
+            judged(policy, maker, tcb=replace(high, **{part: 2}))
+
+
+def test_a_floor_is_for_its_product_and_a_product_without_one_is_refused() -> None:
+    policy = Policy(floors=(("Milan", TCB), ("Turin", Tcb())))
+    assert judged(policy)
+    assert judged(policy, TURIN, tcb=Tcb())
+    with pytest.raises(AttestationRefused, match="older than the policy allows"):
+        judged(policy, tcb=replace(TCB, snp=TCB.snp - 1))
+    with pytest.raises(AttestationRefused, match="no floor for the firmware of Genoa"):
+        judged(policy, GENOA)
+
+
+def test_ciphertext_hiding_is_asked_for_where_there_is_such_a_thing() -> None:
+    none, available, always = (Policy(ciphertext_hiding=each) for each in HIDING)
+    for maker in (MILAN, GENOA):
+        assert judged(none, maker)
+        assert judged(available, maker)
+        with pytest.raises(AttestationRefused, match="read the ciphertext"):
+            judged(always, maker)
+    assert judged(none, TURIN)
+    for policy in (available, always):
+        assert judged(policy, TURIN, changes=HIDDEN)
+        with pytest.raises(AttestationRefused, match="read the ciphertext"):
+            judged(policy, TURIN)
+    with pytest.raises(InvalidParameter, match="ciphertext_hiding"):
+        Policy(ciphertext_hiding="perhaps")
+
+
+def test_chips_and_kinds_that_are_not_named_are_refused() -> None:
+    assert judged(Policy(chips=frozenset({CHIP.hex()}), kinds=frozenset({"sev-snp"})))
+    with pytest.raises(AttestationRefused, match="processor that the policy does not name"):
+        judged(Policy(chips=frozenset({"ab" * 64})))
+    with pytest.raises(AttestationRefused, match="kind sev-snp"):
+        judged(Policy(kinds=frozenset({"tdx", "sgx"})))
+    with pytest.raises(InvalidParameter, match="kind"):
+        Policy(kinds=frozenset({"sev"}))
+
+
+def test_a_revocation_list_has_an_age() -> None:
+    def shown(crl: bytes | None, now: datetime = NOW) -> None:
+        extras = {} if crl is None else {"crl": crl}
+        evidence = MILAN.evidence(report(), MILAN.vcek(), **extras)
+        policy = Policy(maximum_age_days=2)
+        snp.verify(evidence, report_data=REPORT_DATA, policy=policy, now=now, roots=MILAN.roots)
+
+    shown(MILAN.crl(start=NOW - 2 * DAY))
+    with pytest.raises(AttestationRefused, match="older than the policy allows"):
+        shown(MILAN.crl(start=NOW - 2 * DAY - timedelta(seconds=1)))
+    with pytest.raises(AttestationRefused, match="no revocation list"):
+        shown(None)
+
+
+# --- what is shown, and what is lowered ------------------------------------------------------------
+
+
+def test_what_a_verdict_shows_is_what_it_meets_and_nothing_below() -> None:
+    verdict = judged(Policy())
+    shown = Policy.shown_by(verdict)
+    assert judged(shown)
+    for part in ("bootloader", "tee", "snp", "microcode"):
+        with pytest.raises(AttestationRefused, match="older"):
+            judged(shown, tcb=replace(TCB, **{part: getattr(TCB, part) - 1}))
+    with pytest.raises(AttestationRefused):
+        judged(shown, GENOA)
+    hidden = judged(Policy(), TURIN, changes=HIDDEN)
+    with pytest.raises(AttestationRefused, match="ciphertext"):
+        judged(Policy.shown_by(hidden), TURIN)
+
+
+def test_what_an_owner_states_goes_before_what_is_shown() -> None:
+    verdict = judged(Policy())
+    stated = Policy(floors=(("Milan", Tcb(snp=1)),), ciphertext_hiding=HIDING[1])
+    filled = stated.filled_from(verdict)
+    assert (filled.floors, filled.kinds) == (stated.floors, frozenset({"sev-snp"}))
+    assert Policy().filled_from(verdict).floors == (("Milan", TCB),)
+
+
+STRICT = Policy(
+    kinds=frozenset({"sev-snp"}),
+    measurements=frozenset({"ab" * 48}),
+    chips=frozenset({"cd" * 64}),
+    maximum_age_days=30,
+    floors=(("Milan", TCB),),
+    minimum_tcb=Tcb(snp=3),
+    require_crl=True,
+    ciphertext_hiding=HIDING[2],
+    minimum_tcb_evaluation=17,
+)
+LOWERED = {
+    "kinds": frozenset({"sev-snp", "tdx"}),
+    "measurements": None,
+    "chips": frozenset({"cd" * 64, "ef" * 64}),
+    "allow_simulated": True,
+    "maximum_age_days": 31,
+    "floors": (("Milan", replace(TCB, tee=0)),),
+    "minimum_tcb": Tcb(snp=2),
+    "maximum_vmpl": 1,
+    "allow_migration_agent": True,
+    "require_crl": False,
+    "ciphertext_hiding": HIDING[1],
+    "allow_statuses": frozenset({"SWHardeningNeeded"}),
+    "allow_advisories": frozenset({"INTEL-SA-00615"}),
+    "minimum_tcb_evaluation": 16,
+}
+
+
+@pytest.mark.parametrize("term", LOWERED)
+def test_every_term_that_is_lowered_is_named(term: str) -> None:
+    assert LOWERED.keys() == {each.name for each in fields(Policy)}
+    lower = replace(STRICT, **{term: LOWERED[term]})  # type: ignore[arg-type]
+    assert [line.partition(":")[0] for line in STRICT.lowered_by(lower)] == [term]
+    assert lower.lowered_by(STRICT) == []
+    assert STRICT.lowered_by(STRICT) == []
+
+
+@pytest.mark.parametrize("change", [{"floors": ()}, {"floors": (("Genoa", TCB),)}, {"maximum_age_days": None}])
+def test_a_term_that_is_taken_away_is_lowered(change: dict[str, object]) -> None:
+    assert len(STRICT.lowered_by(replace(STRICT, **change))) == 1  # type: ignore[arg-type]
+
+
+# --- the file ----------------------------------------------------------------------------------------
+
+FILE = """
+kinds = ["sev-snp"]
+measurements = ["{measurement}"]
+maximum_age_days = 30
+require_crl = true
+ciphertext_hiding = "where available"
+
+[floors.Milan]
+bootloader = 3
+tee = 1
+snp = 8
+microcode = 217
+""".format(measurement="ab" * 48)
+
+
+def test_a_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "clinic.toml").write_text(FILE)
+    read = read_policy(tmp_path / "clinic.toml")
+    assert read.floors == (("Milan", TCB),)
+    assert (read.require_crl, read.maximum_age_days, read.ciphertext_hiding) == (True, 30, HIDING[1])
+    assert policy_from_fields(policy_fields(read)) == read
+
+
+@pytest.mark.parametrize(
+    ("text", "because"),
+    [
+        ("kind = ['tdx']", "kind is no term"),
+        ("kinds = 'tdx'", "kinds is no list"),
+        ("require_crl = 1", "require_crl is neither true nor false"),
+        ("maximum_vmpl = true", "maximum_vmpl is no whole number"),
+        ("maximum_vmpl = -1", "maximum_vmpl is no whole number"),
+        ("ciphertext_hiding = true", "ciphertext_hiding is not text"),
+        ("[floors]\nMilan = 3", "floors.Milan is no table"),
+        ("[floors.Milan]\nSNP = 3", "floors.Milan is no table"),
+        ("[floors.Milan]\nsnp = 3.5", "floors.Milan.snp is no whole number"),
+        ("floors = []", "floors is no table"),
+        ("measurements = ['AB']", "lower-case hex"),
+        ("x = [", "is no TOML"),
+    ],
+)
+def test_a_file_with_one_thing_wrong_is_refused_for_that(tmp_path: Path, text: str, because: str) -> None:
+    (tmp_path / "p.toml").write_text(text)
+    with pytest.raises(InvalidParameter, match=because) as caught:
+        read_policy(tmp_path / "p.toml")
+    assert caught.value.hint
+
+
+def test_a_file_that_is_not_there_or_too_long_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "long").write_bytes(b"#" * 70_000)
+    for name in ("none", "long"):
+        with pytest.raises(FileError):
+            read_policy(tmp_path / name)
+
+
+# --- the signed document -----------------------------------------------------------------------------
+
+
+def public(key: Ed25519PrivateKey) -> bytes:
+    return key.public_key().public_bytes_raw()
+
+
+def signed(serial: int = 3, now: datetime = NOW) -> SignedPolicy:
+    return SignedPolicy.sign(STRICT, DATABASE, serial, now, OWNER)
+
+
+def test_a_document_comes_back_for_its_owner_and_its_database() -> None:
+    data = signed().to_bytes()
+    assert SignedPolicy.read(data, DATABASE, public(OWNER)) == signed()
+    for database, owner in ((DATABASE, public(OTHER)), ("0b" * 16, public(OWNER)), (DATABASE, b"")):
+        with pytest.raises(Tampered):
+            SignedPolicy.read(data, database, owner)
+
+
+def test_no_byte_of_a_document_can_change() -> None:
+    data = signed().to_bytes()
+    for at in range(len(data)):
+        for changed in (data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :], data[:at]):
+            with pytest.raises(Tampered):
+                SignedPolicy.read(changed, DATABASE, public(OWNER))
+    for more in (b" ", b"\n", b"\0"):
+        with pytest.raises(Tampered):
+            SignedPolicy.read(data + more, DATABASE, public(OWNER))
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"{}",
+        b"[]",
+        b'{"database":"' + b"0a" * 16 + b'","not_before":1,"serial":0,"terms":{}}',
+        b'{"database":"' + b"0a" * 16 + b'","not_before":1,"serial":true,"terms":{}}',
+        b'{"database":"' + b"0a" * 16 + b'","not_before":999999999999999,"serial":1,"terms":{}}',
+        b'{"database":"' + b"0a" * 16 + b'","not_before":1,"serial":1,"terms":{"later":1}}',
+        b'{"database":"' + b"0a" * 16 + b'","not_before":1,"serial":1, "terms":{}}',
+        b"[" * 10_000,
+    ],
+)
+def test_what_is_signed_but_no_document_is_refused(document: bytes) -> None:
+    label = b"".join(framed(part) for part in (b"scumble policy v1", DATABASE.encode(), document))
+    with pytest.raises(Tampered):
+        SignedPolicy.read(MAGIC + OWNER.sign(label) + document, DATABASE, public(OWNER))
+
+
+@given(st.binary(max_size=400))
+def test_random_bytes_are_tampered_and_nothing_worse(data: bytes) -> None:
+    for each in (data, MAGIC + data, MAGIC + bytes(64) + data):
+        with pytest.raises(Tampered):
+            SignedPolicy.parse(each)
+
+
+def test_no_time_before_the_signature_is_believed() -> None:
+    """A host that sets its clock back makes an expired list valid again: no further than to the signing."""
+    made = SignedPolicy.sign(Policy(require_crl=True), DATABASE, 1, NOW, OWNER)
+    assert made.moment(NOW - 900 * DAY) == NOW
+    assert made.moment(NOW + DAY) == NOW + DAY
+    assert made.moment(datetime(1970, 1, 1, tzinfo=UTC)) == NOW
