@@ -93,6 +93,14 @@ QUERIES = [
     "SELECT sum(n), min(wood), 'x' || count(*) FROM t HAVING count(*) > 1000000",
     "SELECT id FROM t a SEMI JOIN u b ON a.id = b.m WHERE n < 50 ORDER BY id",
     "SELECT id FROM t a ANTI JOIN u b ON a.id = b.m AND b.n < 60 WHERE n < 50 ORDER BY id",
+    # What is asked of a column is asked of those equal to it: of every pair, and never of one of another type.
+    "SELECT a.id FROM t a JOIN u b ON a.id = b.id AND a.n = b.n AND a.n < 50 ORDER BY ALL",
+    "SELECT a.id FROM t a, u b WHERE a.id = b.id AND a.n = b.n AND b.n < 50 AND a.id > 7 ORDER BY ALL",
+    "SELECT a.id, b.id FROM t a JOIN u b ON a.moment = b.day AND b.day < '2020-01-04' ORDER BY ALL",
+    "SELECT a.id, b.id FROM t a JOIN u b ON a.moment = b.day AND a.moment >= '2020-01-02' ORDER BY ALL",
+    "SELECT a.id, c.id FROM t a, u b, t c WHERE a.n = b.m AND b.m = c.n AND a.n < 9 ORDER BY ALL",
+    "SELECT a.id, c.id FROM t a, u b, t c WHERE a.n = b.n AND c.m = b.m AND b.m < 9 AND a.n < 9 ORDER BY ALL",
+    "SELECT a.id FROM t a, u b WHERE a.n = a.m AND a.id = b.id AND a.n < 50 ORDER BY ALL",
     "VALUES (1, 2), (3, 4)",
 ]
 
