@@ -117,6 +117,8 @@ def _is_left_alone(node: ast.AST) -> bool:
             return name in UNSEEN
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
+        case ast.keyword(arg=name):
+            return name in ("strict", "copy", "maxsize")  # of zip, of numpy, of a cache
         case ast.Assign(targets=[ast.Name(id=name)]):
             return name in ("__all__", "__slots__")
     return False

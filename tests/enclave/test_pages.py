@@ -8,7 +8,7 @@ import pytest
 from enclave_tables import DATABASE, KEYS, TYPES, MemoryStorage, table_of
 from numpy.typing import NDArray
 
-from scumble.enclave.pages import DataKeys, RunReader, RunWriter, reseal_run
+from scumble.enclave.pages import DataKeys, RunReader, RunWriter, Scratch, reseal_run
 from scumble.errors import Tampered
 from scumble.wire.catalog import TAG_BYTES, Run, Table
 
@@ -70,6 +70,7 @@ def test_many_columns_and_a_run_sealed_anew() -> None:
     new = DataKeys(bytes(32), DATABASE)
     sealed = reseal_run(storage, table, run, reader, new)
     assert sealed.id != run.id
+    assert len(bytes.fromhex(sealed.id)) == 16
     _check(table, RunReader(storage, new, table, sealed))
     with pytest.raises(Tampered):
         RunReader(storage, KEYS, table, sealed).fetch(0, 0, 1)
@@ -161,6 +162,22 @@ def test_tags_that_are_too_few_although_a_manifest_vouches_for_them(missing: int
     hashes = (hashlib.sha256(storage.tag_bytes[RUN, 0]).hexdigest(),)
     with pytest.raises(Tampered):
         RunReader(storage, KEYS, table, replace(run, tag_hashes=hashes)).fetch(0, PAGES - 1, 1)
+
+
+def test_what_a_load_puts_away_comes_back_whole_or_not_at_all() -> None:
+    scratch, data = Scratch(), bytes(range(40))
+    sealed = bytes(scratch.seal("chunk 1", memoryview(data)))
+    into = bytearray(len(data))
+    scratch.open_into("chunk 1", sealed, memoryview(into))
+    assert bytes(into) == data
+    for other in (sealed[:-1], sealed + b"\0", b"", sealed[:11], bytes([sealed[0] ^ 1]) + sealed[1:]):
+        with pytest.raises(Tampered):
+            scratch.open_into("chunk 1", other, memoryview(into))
+    for name, cipher in (("chunk 2", scratch), ("chunk 1", Scratch())):
+        with pytest.raises(Tampered):
+            cipher.open_into(name, sealed, memoryview(into))
+    with pytest.raises(Tampered):
+        scratch.open_into("chunk 1", sealed, memoryview(into)[1:])
 
 
 def test_no_two_pages_are_sealed_alike() -> None:

@@ -16,15 +16,18 @@ from scumble.index.file import (
     CHECKSUM_BYTES,
     HEADER,
     MAGIC,
+    MECHANISMS,
     MOST_ROWS,
     IndexModel,
     decode,
     encode,
+    most_segments,
     pack,
     packed_bytes,
     unpack,
 )
 from scumble.index.segments import Segments, quantum
+from scumble.index.slack import SLACKS
 
 
 def fitted(**options: object) -> DPPLRIndex:
@@ -163,3 +166,22 @@ def test_about_thirty_five_bits_a_segment() -> None:
     assert summary.bytes <= 4096
     assert summary.bits_per_segment < 50
     assert summary.epsilon == float(Fraction(1))
+
+
+def test_the_codes_in_a_file_keep_their_meaning() -> None:
+    assert {name: slack.code for name, slack in SLACKS.items()} == {"measured": 0, "paper": 1, "lossless": 2}
+    assert {name: mechanism.code for name, mechanism in MECHANISMS.items()} == {"scumble": 0, "paper": 1}
+
+
+@given(st.integers(0, 300), st.integers(1, 400), st.integers(0, 10**6), st.integers(1, 5000))
+def test_as_many_segments_as_surely_fit(room: int, size: int, rows: int, max_error: int) -> None:
+    """The most that pack into the room even if every value is as large as a curve within max_error of it has."""
+
+    def needed(count: int) -> int:
+        greatest = (rows + max_error) // quantum(max_error) + 1 + (2 * max_error // quantum(max_error) + 2) * count
+        return packed_bytes(count, size - 1) + packed_bytes(2 * count, greatest)
+
+    most = most_segments(room, size, rows, max_error)
+    assert 0 <= most <= size
+    assert most == 0 or needed(most) <= room
+    assert most == size or needed(most + 1) > room
