@@ -57,7 +57,7 @@ def test_a_bound_is_never_negative() -> None:
 def test_the_fit_error_is_the_largest_distance_between_the_public_curves() -> None:
     segments = Segments(5, np.array([0]), np.array([0]), np.array([40]), 5)
     for off, largest in (([0, 0, 0, 0, 0], 0), ([0, 3, -2, 0, 0], 3), ([0, 3, -4, 0, 0], 4), ([0, 0, 0, 0, 9], 9)):
-        assert _largest_fit_error(segments, MonotoneCurve(np.array([0, 10, 20, 30, 40]) + off)) == largest
+        assert _largest_fit_error(segments, MonotoneCurve(np.array([0, 10, 20, 30, 40]) + np.array(off))) == largest
 
 
 def test_a_chernoff_bound_covers_the_heaviest_level() -> None:

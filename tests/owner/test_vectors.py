@@ -11,9 +11,9 @@ import pytest
 
 from scumble.errors import KeyRefused, NewerVersion, ScumbleError, Tampered
 from scumble.owner import key_file
+from scumble.owner.anchor import Anchor, _mac
 from scumble.owner.key_file import canonical, parse_canonical
 from scumble.owner.keys import AnalystKey, Key, OwnerKey, open_key
-from scumble.owner.versions import Anchor, _anchor_mac
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "keys"
 SALT, NONCE = bytes(range(16)), bytes(range(12))
@@ -101,11 +101,18 @@ def test_an_anchor_loads_as_its_label_says(name: str, tmp_path: Path) -> None:
     found = Anchor.load(path, key)
     assert found is not None
     assert (found.version, found.manifest) == (int(labels["version"]), labels["manifest"])
+    assert found.restores == int(labels.get("restores", 0))
+    used = " ".join(f"{grant}={epsilon},{delta}" for grant, (epsilon, delta) in found.used.items())
+    assert (used, " ".join(found.revoked)) == (labels.get("used", ""), labels.get("revoked", ""))
     fields = parse_canonical(content)
     assert fields is not None
     mac = fields.pop("mac")
-    assert _anchor_mac(fields, key) == mac
+    assert _mac(fields, key) == mac
     assert canonical(fields | {"mac": mac}) == content
+    if fields["format"] == 2:
+        path.unlink()
+        found.save(path, key)
+        assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize("name", vectors("owner"))

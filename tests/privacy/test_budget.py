@@ -28,5 +28,6 @@ def test_amounts_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
 
 def test_a_budget_is_for_one_row_unless_it_says_otherwise() -> None:
     made = unsafe_budget(1)
-    assert (made.epsilon, made.delta, made.rows_per_user, made.row_epsilon) == (1, 0, 1, 1)
+    assert (made.epsilon, made.delta, made.row_epsilon) == (Fraction(1), Fraction(0), Fraction(1))
+    assert made.rows_per_user == 1
     assert unsafe_budget(3, delta="0.9", rows_per_user=2).row_epsilon == Fraction(3, 2)
