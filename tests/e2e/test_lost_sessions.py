@@ -12,7 +12,7 @@ import pytest
 import scumble
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import Tampered, Unavailable
-from scumble.owner import database as owner_database
+from scumble.owner import versions
 from scumble.owner.database import Database
 from scumble.owner.keys import OwnerKey
 from scumble.owner.loading import can_reopen
@@ -55,7 +55,7 @@ class Unreliable(Provider):
 
 @pytest.fixture
 def db(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
-    monkeypatch.setattr(owner_database, "PAUSES_SECONDS", (0, 0, 0))
+    monkeypatch.setattr(versions, "PAUSES_SECONDS", (0, 0, 0))
     with scumble.create(tmp_path / "db", limit=50, delta_limit="1e-3") as made:
         made.load("t", rows(40), indexes=INDEX, capacity=64, page_rows=16)
     path = tmp_path / "db.key"
