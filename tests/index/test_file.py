@@ -120,6 +120,7 @@ def packed(model: IndexModel, **header: int) -> bytes:
 
 def test_sizes_beyond_what_the_kernels_multiply_exactly() -> None:
     """Those that are just small enough are read; the others are refused, not computed with."""
+    assert MOST_ROWS == 2**37
     assert decode(packed(MODEL)).capacity == MODEL.capacity
     for name in ("slack_rows", "capacity"):
         assert getattr(decode(packed(MODEL, **{name: MOST_ROWS})), name) == MOST_ROWS
