@@ -30,6 +30,7 @@ CHECKS = {
     "attacks": 120,
     "fuzz": 100,
     "sanitizers": 20,
+    "mutants": 120,
     "soak": 60,
     "service": 60,
 }

@@ -202,11 +202,13 @@ def _owner_of(key: Key, key_path: Path, named: str | None) -> bytes:
 def _create_key(path: Path, passphrase: Passphrase, limit: Exact, delta_limit: Exact) -> OwnerKey:
     """Create the key and the empty ledger of a new database, or open those that a creation cut short has left."""
     begun = key_file.was_begun(path)
+    chosen = None if begun else key_file.given_passphrase(passphrase)
+    key_file.check_strength(chosen)  # before there is a ledger for a key that is not made
     with Ledger.open(key_file.ledger_path(path), limit, delta_limit=delta_limit):
         pass
     if begun:
         return OwnerKey.open(path, passphrase)
-    return OwnerKey.create(path, key_file.given_passphrase(passphrase))
+    return OwnerKey.create(path, chosen)
 
 
 def _check_folder_options(connecting: dict[str, Any]) -> None:

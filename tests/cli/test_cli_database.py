@@ -21,7 +21,7 @@ __all__ = ["clinic", "here", "made_clinic"]
 
 
 def test_passphrases(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SCUMBLE_PASSPHRASE", "first")
+    monkeypatch.setenv("SCUMBLE_PASSPHRASE", "the first of two")
     made = scumble("init", "clinic")
     assert "clinic.key, protected by its passphrase" in made.out
     assert stat.S_IMODE((here / "clinic.key").stat().st_mode) == 0o600
@@ -31,11 +31,14 @@ def test_passphrases(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused.code == 2
     assert "the passphrase is wrong" in refused.err
     assert "wrong\n" not in refused.out
-    monkeypatch.setenv("SCUMBLE_PASSPHRASE", "first")
+    monkeypatch.setenv("SCUMBLE_PASSPHRASE", "the first of two")
     monkeypatch.setenv("SCUMBLE_NEW_PASSPHRASE", "second")
+    weak = scumble("passphrase", "clinic")
+    assert (weak.code, "at least 12 characters" in weak.err, scumble("tables", "clinic").code) == (2, True, 0)
+    monkeypatch.setenv("SCUMBLE_NEW_PASSPHRASE", "the second of two")
     assert "has a new passphrase" in scumble("passphrase", "clinic").out
     assert scumble("tables", "clinic").code == 2
-    monkeypatch.setenv("SCUMBLE_PASSPHRASE", "second")
+    monkeypatch.setenv("SCUMBLE_PASSPHRASE", "the second of two")
     assert scumble("tables", "clinic").code == 0
     taken = scumble("passphrase", "clinic", "--no-passphrase", "--json")
     assert taken.json() == {"database": "clinic", "key": "clinic.key", "protection": "file mode"}
@@ -46,7 +49,7 @@ def test_passphrases(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_its_passphrase_a_key_file_opens_nothing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SCUMBLE_PASSPHRASE", "first")
+    monkeypatch.setenv("SCUMBLE_PASSPHRASE", "the first of two")
     assert scumble("init", "clinic").code == 0
     monkeypatch.delenv("SCUMBLE_PASSPHRASE")
     refused = scumble("tables", "clinic")

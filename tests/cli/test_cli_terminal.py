@@ -174,11 +174,11 @@ def test_no_history_keeps_none(clinic: Path, terminal: Callable[..., Terminal]) 
 
 def test_passphrases_are_asked_for_without_an_echo(here: Path, terminal: Callable[..., Terminal]) -> None:
     made = terminal("init", "clinic")
-    made.answer(("New passphrase", "sesame\n"), ("The same again", "sesame\n"))
+    made.answer(("New passphrase", "open, sesame\n"), ("The same again", "open, sesame\n"))
     made.wait_for("protected by its passphrase")
     assert made.end() == 0
-    assert "sesame" not in made.text
-    for typed, code in (("sesame", 0), ("simsim", 2)):
+    assert "open, sesame" not in made.text
+    for typed, code in (("open, sesame", 0), ("öffne dich, simsim", 2)):
         shown = terminal("tables", "clinic")
         shown.answer(("Passphrase of the key file: ", f"{typed}\n"))
         shown.wait_for("no tables yet" if code == 0 else "the passphrase is wrong")
@@ -188,7 +188,7 @@ def test_passphrases_are_asked_for_without_an_echo(here: Path, terminal: Callabl
 
 def test_passphrases_that_differ_make_nothing(here: Path, terminal: Callable[..., Terminal]) -> None:
     made = terminal("init", "clinic")
-    made.answer(("New passphrase", "sesame\n"), ("The same again", "simsim\n"))
+    made.answer(("New passphrase", "open, sesame\n"), ("The same again", "öffne dich, simsim\n"))
     made.wait_for("error: the two passphrases differ")
     assert made.end() == 2
     assert not list(here.glob("clinic*"))

@@ -216,13 +216,13 @@ def test_no_key_file(home: Path) -> None:
 def test_a_wrong_passphrase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SCUMBLE_PASSPHRASE", raising=False)
     home = tmp_path / "home"
-    with create(home, passphrase="open sesame") as db:  # noqa: S106
+    with create(home, passphrase="open, sesame") as db:  # noqa: S106
         load(db, "t")
     for given in ("open barley", "", None):
         with refused(KeyRefused) as caught:
             reopen(home, passphrase=given)
         assert "barley" not in str(caught.value)
-    with reopen(home, passphrase="open sesame") as db:  # noqa: S106
+    with reopen(home, passphrase="open, sesame") as db:  # noqa: S106
         assert stored(db, "t") == expected(1)
 
 
@@ -471,6 +471,8 @@ def test_an_overdraft_of_delta(tmp_path: Path) -> None:
         ({"indexes": ["k int:0:127 epsilon=1", "K int:0:127 epsilon=1"]}, InvalidParameter),
         ({"indexes": ["k int:0:127 epsilon=0"]}, InvalidParameter),
         ({"indexes": ["k int:0:127 epsilon=-1"]}, InvalidParameter),
+        ({"indexes": ["k int:0:127 epsilon=1024"]}, InvalidParameter),
+        ({"indexes": ["k int:0:127 epsilon=1024 rows_per_user=3 slack=paper"]}, InvalidParameter),
         ({"indexes": ["k int:0:127"]}, InvalidParameter),
         ({"indexes": ["k int:9:0 epsilon=1"]}, ScumbleError),
         ({"indexes": ["k int:0:127 epsilon=1 slack=none"]}, InvalidParameter),
@@ -484,6 +486,7 @@ def test_an_overdraft_of_delta(tmp_path: Path) -> None:
         ({"memory_bytes": 10}, InvalidParameter),
         ({"query": "SELECT 1"}, InvalidParameter),
         ({"capacity": None, "capacity_epsilon": 0}, InvalidParameter),
+        ({"capacity": None, "capacity_epsilon": 1024}, InvalidParameter),
         ({"capacity_epsilon": 1}, InvalidParameter),
     ],
 )

@@ -1,5 +1,6 @@
 """A service that is lost on the way: queries are asked again, and no batch is ever loaded twice."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 import scumble
 from scumble.enclave.sessions import TrustedEnclave
-from scumble.errors import Unavailable
+from scumble.errors import Tampered, Unavailable
 from scumble.owner import versions as owner_versions
 from scumble.owner.database import Database
 from scumble.owner.keys import OwnerKey
@@ -81,6 +82,19 @@ def _count(db: Database) -> int:
 def test_a_query_is_asked_again(db: Database, number: int, after: bool) -> None:
     _unreliable(db).lose(number, after=after)
     assert _count(db) == 40
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_rollback_while_the_session_was_lost_is_noticed(db: Database, tmp_path: Path, after: bool) -> None:
+    shutil.copytree(tmp_path / "db", tmp_path / "before")
+    db.load("t", rows(5), indexes=INDEX, capacity=16, page_rows=16)
+    shutil.rmtree(tmp_path / "db")
+    (tmp_path / "before").rename(tmp_path / "db")
+    _unreliable(db).lose(1, after=after)
+    with pytest.raises(Tampered):
+        _count(db)
+    with pytest.raises(Tampered):  # nor when it is opened anew
+        _count(db)
 
 
 def test_a_service_that_stays_away_is_reported(db: Database) -> None:

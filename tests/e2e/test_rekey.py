@@ -89,18 +89,18 @@ def test_an_old_key_file_opens_nothing(home: Path) -> None:
 def test_the_passphrase_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SCUMBLE_PASSPHRASE", raising=False)
     home = tmp_path / "home"
-    with create(home, passphrase="open sesame") as db:  # noqa: S106
+    with create(home, passphrase="open, sesame") as db:  # noqa: S106
         load(db, "t")
         for wrong in ("open barley", None):
             with pytest.raises(KeyRefused):
                 db.rekey(wrong)
         assert db.version == 3
-        db.rekey("open sesame")
+        db.rekey("open, sesame")
         assert stored(db, "t") == expected(1)
     assert key_file.is_protected(home / "db.key")
     with pytest.raises(KeyRefused):
         reopen(home)
-    with reopen(home, passphrase="open sesame") as db:  # noqa: S106
+    with reopen(home, passphrase="open, sesame") as db:  # noqa: S106
         assert stored(db, "t") == expected(1)
 
 

@@ -1,5 +1,6 @@
 """Pages: every width, nullable or not, comes back as it was; and nothing else opens in its place."""
 
+import hashlib
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from enclave_tables import DATABASE, KEYS, TYPES, MemoryStorage, table_of
 from numpy.typing import NDArray
 
-from scumble.enclave.pages import DataKeys, RunReader, RunWriter, reseal_run
+from scumble.enclave.pages import DataKeys, RunReader, RunWriter, Scratch, reseal_run
 from scumble.errors import Tampered
 from scumble.wire.catalog import TAG_BYTES, Run, Table
 
@@ -69,6 +70,7 @@ def test_many_columns_and_a_run_sealed_anew() -> None:
     new = DataKeys(bytes(32), DATABASE)
     sealed = reseal_run(storage, table, run, reader, new)
     assert sealed.id != run.id
+    assert len(bytes.fromhex(sealed.id)) == 16
     _check(table, RunReader(storage, new, table, sealed))
     with pytest.raises(Tampered):
         RunReader(storage, KEYS, table, sealed).fetch(0, 0, 1)
@@ -103,8 +105,6 @@ def test_every_byte_counts() -> None:
 
 def test_a_page_of_another_place_with_a_manifest_that_vouches_for_it() -> None:
     """Even if the hash of the tags fitted, nonce and associated data would not."""
-    import hashlib
-
     table, storage = table_of("integer", "integer"), MemoryStorage()
     run = _written(table, storage)
     slot = storage.shapes[RUN][0][1]
@@ -131,6 +131,53 @@ def test_a_page_of_another_place_with_a_manifest_that_vouches_for_it() -> None:
     writer = RunWriter(longer, KEYS, table, RUN, PAGES + 1, PAGE_ROWS)
     writer.write(0, 0, _words(table, 0)[0], _words(table, 0)[1])
     check(bytes(longer.pages[RUN, 0][:slot]))
+
+
+def test_a_page_that_was_sealed_for_its_very_place_but_never_vouched_for() -> None:
+    """Under the right key, nonce and associated data: the cipher accepts it, and only the manifest's hash does not."""
+    table, storage, other = table_of("integer"), MemoryStorage(), MemoryStorage()
+    run = _written(table, storage)
+    writer = RunWriter(other, KEYS, table, RUN, PAGES, PAGE_ROWS)
+    words, valid = _words(table, 0, seed=1)
+    writer.write(0, 0, words, valid)
+    forged = replace(run, tag_hashes=writer.finish())
+    assert (RunReader(other, KEYS, table, forged).fetch(0, 0, PAGES).words == words).all()
+    slot = storage.shapes[RUN][0][1]
+    for page in range(PAGES):
+        at = slice(page * slot, (page + 1) * slot)
+        vouched, storage.pages[RUN, 0][at] = storage.pages[RUN, 0][at], other.pages[RUN, 0][at]
+        with pytest.raises(Tampered):
+            RunReader(storage, KEYS, table, run).fetch(0, 0, PAGES)
+        storage.pages[RUN, 0][at] = vouched
+    _check(table, RunReader(storage, KEYS, table, run))
+    with pytest.raises(Tampered):
+        RunReader(other, KEYS, table, run).fetch(0, 0, 1)
+
+
+@pytest.mark.parametrize("missing", [1, TAG_BYTES, PAGES * TAG_BYTES])
+def test_tags_that_are_too_few_although_a_manifest_vouches_for_them(missing: int) -> None:
+    table, storage = table_of("integer"), MemoryStorage()
+    run = _written(table, storage)
+    storage.tag_bytes[RUN, 0] = storage.tag_bytes[RUN, 0][:-missing]
+    hashes = (hashlib.sha256(storage.tag_bytes[RUN, 0]).hexdigest(),)
+    with pytest.raises(Tampered):
+        RunReader(storage, KEYS, table, replace(run, tag_hashes=hashes)).fetch(0, PAGES - 1, 1)
+
+
+def test_what_a_load_puts_away_comes_back_whole_or_not_at_all() -> None:
+    scratch, data = Scratch(), bytes(range(40))
+    sealed = bytes(scratch.seal("chunk 1", memoryview(data)))
+    into = bytearray(len(data))
+    scratch.open_into("chunk 1", sealed, memoryview(into))
+    assert bytes(into) == data
+    for other in (sealed[:-1], sealed + b"\0", b"", sealed[:11], bytes([sealed[0] ^ 1]) + sealed[1:]):
+        with pytest.raises(Tampered):
+            scratch.open_into("chunk 1", other, memoryview(into))
+    for name, cipher in (("chunk 2", scratch), ("chunk 1", Scratch())):
+        with pytest.raises(Tampered):
+            cipher.open_into(name, sealed, memoryview(into))
+    with pytest.raises(Tampered):
+        scratch.open_into("chunk 1", sealed, memoryview(into)[1:])
 
 
 def test_no_two_pages_are_sealed_alike() -> None:

@@ -1,5 +1,6 @@
 """Index files: bit for bit there and back, and every accident a clear error."""
 
+from dataclasses import replace
 from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
@@ -11,7 +12,22 @@ from hypothesis import strategies as st
 
 from scumble import CategoryDomain, DPPLRIndex, ExplicitKeys, IntegerDomain, Ledger
 from scumble.errors import Corrupt, FileError, NewerVersion, NotFitted
-from scumble.index.file import CHECKSUM_BYTES, MAGIC, decode, encode, pack, packed_bytes, unpack
+from scumble.index.file import (
+    CHECKSUM_BYTES,
+    HEADER,
+    MAGIC,
+    MECHANISMS,
+    MOST_ROWS,
+    IndexModel,
+    decode,
+    encode,
+    most_segments,
+    pack,
+    packed_bytes,
+    unpack,
+)
+from scumble.index.segments import Segments, quantum
+from scumble.index.slack import SLACKS
 
 
 def fitted(**options: object) -> DPPLRIndex:
@@ -93,6 +109,39 @@ def test_altered_files_with_a_right_checksum_never_crash(data: st.DataObject) ->
 MODEL = fitted(max_bytes=300).model
 
 
+def packed(model: IndexModel, **header: int) -> bytes:
+    """The file of an index with some of its header's numbers replaced, and a right checksum."""
+    names = ("version", "mechanism", "slack", "levels", "count", "ceiling", "max_error", "slack_rows", "capacity")
+    body = bytearray(encode(model)[:-CHECKSUM_BYTES])
+    numbers = dict(zip(names, HEADER.unpack_from(body, len(MAGIC)), strict=True)) | header
+    HEADER.pack_into(body, len(MAGIC), *numbers.values())
+    return bytes(body) + sha256(body).digest()[:CHECKSUM_BYTES]
+
+
+def test_sizes_beyond_what_the_kernels_multiply_exactly() -> None:
+    """Those that are just small enough are read; the others are refused, not computed with."""
+    assert MOST_ROWS == 2**37
+    assert decode(packed(MODEL)).capacity == MODEL.capacity
+    for name in ("slack_rows", "capacity"):
+        assert getattr(decode(packed(MODEL, **{name: MOST_ROWS})), name) == MOST_ROWS
+        with pytest.raises(Corrupt, match="do not fit"):
+            decode(packed(MODEL, **{name: MOST_ROWS + 1}))
+
+
+@pytest.mark.parametrize(("rows", "readable"), [(MOST_ROWS, True), (MOST_ROWS + 1, False), (2**62, False)])
+@pytest.mark.parametrize("max_error", [1, 1000])
+def test_a_curve_beyond_what_the_kernels_multiply_exactly(rows: int, max_error: int, readable: bool) -> None:
+    step = quantum(max_error)
+    ends = np.array([rows // step * step + (0 if readable else step)])
+    segments = Segments(5000, np.array([0]), np.array([0]), ends, max_error)
+    data = encode(replace(MODEL, segments=segments))
+    if readable:
+        assert decode(data).segments.at(4999) == rows // step * step
+    else:
+        with pytest.raises(Corrupt, match="do not fit"):
+            decode(data)
+
+
 def test_newer_version_and_other_files(tmp_path: Path) -> None:
     data = bytearray(encode(MODEL))
     data[len(MAGIC)] += 1
@@ -118,3 +167,22 @@ def test_about_thirty_five_bits_a_segment() -> None:
     assert summary.bytes <= 4096
     assert summary.bits_per_segment < 50
     assert summary.epsilon == float(Fraction(1))
+
+
+def test_the_codes_in_a_file_keep_their_meaning() -> None:
+    assert {name: slack.code for name, slack in SLACKS.items()} == {"measured": 0, "paper": 1, "lossless": 2}
+    assert {name: mechanism.code for name, mechanism in MECHANISMS.items()} == {"scumble": 0, "paper": 1}
+
+
+@given(st.integers(0, 300), st.integers(1, 400), st.integers(0, 10**6), st.integers(1, 5000))
+def test_as_many_segments_as_surely_fit(room: int, size: int, rows: int, max_error: int) -> None:
+    """The most that pack into the room even if every value is as large as a curve within max_error of it has."""
+
+    def needed(count: int) -> int:
+        greatest = (rows + max_error) // quantum(max_error) + 1 + (2 * max_error // quantum(max_error) + 2) * count
+        return packed_bytes(count, size - 1) + packed_bytes(2 * count, greatest)
+
+    most = most_segments(room, size, rows, max_error)
+    assert 0 <= most <= size
+    assert most == 0 or needed(most) <= room
+    assert most == size or needed(most + 1) > room

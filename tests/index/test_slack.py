@@ -10,11 +10,11 @@ from scipy import stats
 from scumble import DPPLRIndex, IntegerDomain
 from scumble.index import dp_plr
 from scumble.index.curve import Histogram, MonotoneCurve, NoisyCurve, make_monotone
-from scumble.index.mechanisms import Tree
+from scumble.index.mechanisms import Tree, chernoff_bound, cumulant, rates_below, variance
 from scumble.index.mechanisms.paper import BinaryTree
-from scumble.index.mechanisms.scumble import _exceeded_at_most, wide_tree
+from scumble.index.mechanisms.scumble import WideTree, _exceeded_at_most, wide_tree
 from scumble.index.segments import Segments
-from scumble.index.slack import lossless_delta, published_bound, release_bound, shift
+from scumble.index.slack import _largest_fit_error, lossless_delta, published_bound, release_bound, shift
 from scumble.privacy.budget import unsafe_budget
 from scumble.privacy.noise import discrete_laplace
 
@@ -52,6 +52,24 @@ def test_a_bound_is_never_negative() -> None:
     assert (
         min(release_bound(HUNDRED - 100, Fraction(1, 10), Fraction(99, 100), lossless=False) for _ in range(200)) == 0
     )
+
+
+def test_the_fit_error_is_the_largest_distance_between_the_public_curves() -> None:
+    segments = Segments(5, np.array([0]), np.array([0]), np.array([40]), 5)
+    for off, largest in (([0, 0, 0, 0, 0], 0), ([0, 3, -2, 0, 0], 3), ([0, 3, -4, 0, 0], 4), ([0, 0, 0, 0, 9], 9)):
+        assert _largest_fit_error(segments, MonotoneCurve(np.array([0, 10, 20, 30, 40]) + np.array(off))) == largest
+
+
+def test_a_chernoff_bound_covers_the_heaviest_level() -> None:
+    """Levels that spend unequally: the bound is no smaller than with the tail of any one of them for all."""
+    tree = WideTree(64, (8, 1), (Fraction(5), Fraction(1, 10)))
+    rates = rates_below(max(tree.scales))
+    alone = [
+        chernoff_bound(rates, [(64, tree.worst_variance * cumulant(rates, scale) / variance(scale))], MILLIONTH)
+        for scale in tree.scales
+    ]
+    assert alone[0] < alone[1] <= tree.chernoff_bound(MILLIONTH)
+    assert tree.chernoff_bound(MILLIONTH) == WideTree(64, (8, 1), tree.epsilons).bound(MILLIONTH)
 
 
 def test_the_order_statistic_is_a_confidence_limit() -> None:

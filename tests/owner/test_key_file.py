@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+import scumble
 from scumble.errors import Exists, FileError, InvalidParameter, KeyRefused, NewerVersion
 from scumble.owner import key_file
 from scumble.owner.key_file import is_protected
-from scumble.owner.keys import OwnerKey
+from scumble.owner.keys import AnalystKey, OwnerKey
 from scumble.wire.lineage import database_id
 
 DATABASE = "00112233445566778899aabbccddeeff"
@@ -178,8 +179,31 @@ def test_a_passphrase_of_bytes_that_are_no_text(file: Path, monkeypatch: pytest.
 
 def test_an_empty_passphrase_is_not_taken(file: Path) -> None:
     with pytest.raises(InvalidParameter, match="protects nothing"):
-        OwnerKey.create(file, "")
+        KEY.save(file, "")
     assert not file.exists()
+
+
+@pytest.mark.parametrize("weak", ["", "pp", "elevenchars", "abcdabcdabcd", "a" * 1000, "e\u0301" * 6 + "abcde"])
+def test_a_new_passphrase_has_to_be_hard_to_guess(file: Path, weak: str) -> None:
+    """Twelve characters, five of them different; a letter with its accent is one, however it is written."""
+    for create in (lambda: OwnerKey.create(file, weak), lambda: AnalystKey.create(file, weak)):
+        with pytest.raises(InvalidParameter, match="at least 12 characters, 5 of them different") as refusal:
+            create()
+        assert refusal.value.hint
+        assert not file.exists()
+    OwnerKey.create(file, "abcdeabcdeab")
+
+
+def test_nothing_is_left_of_a_database_whose_passphrase_was_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameter, match="at least 12 characters"):
+        scumble.create(tmp_path / "clinic", passphrase="pp")  # noqa: S106
+    assert not list(tmp_path.iterdir())
+
+
+def test_old_files_open_whatever_their_passphrase_and_keep_it_through_a_rekey(file: Path) -> None:
+    write(file, encoded(KEY, "pp"))
+    OwnerKey.open(file, "pp").save(file, "pp")
+    assert OwnerKey.open(file, "pp") == KEY
 
 
 def test_a_callable_is_asked_once(file: Path) -> None:
@@ -372,7 +396,7 @@ def test_the_most_memory_that_a_file_can_ask_for(file: Path) -> None:
 import resource, sys
 from pathlib import Path
 from scumble.errors import KeyRefused
-from scumble.owner.keys import OwnerKey
+from scumble.owner.keys import AnalystKey, OwnerKey
 in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (in_use + 2**20 * 320, in_use + 2**20 * 320))
 try:

@@ -18,7 +18,7 @@ def no_passphrase(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SCUMBLE_PASSPHRASE", raising=False)
 
 
-@pytest.mark.parametrize("passphrase", [None, "open sesame"])
+@pytest.mark.parametrize("passphrase", [None, "open, sesame"])
 def test_an_identity_is_the_same_whenever_it_is_opened(tmp_path: Path, passphrase: str | None) -> None:
     path = tmp_path / "ada.key"
     made = AnalystKey.create(path, passphrase)
@@ -47,12 +47,12 @@ def test_the_two_kinds_of_key_files_are_not_taken_for_each_other(tmp_path: Path)
 @pytest.mark.parametrize("protected", [False, True])
 def test_no_byte_of_an_identity_can_be_changed(tmp_path: Path, protected: bool) -> None:
     path = tmp_path / "ada.key"
-    AnalystKey.create(path, "x" if protected else None)
+    AnalystKey.create(path, "open, sesame" if protected else None)
     content = path.read_bytes()
     for place in range(0, len(content), 3):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         with pytest.raises((KeyRefused, NewerVersion)):
-            AnalystKey.open(path, DATABASE, "x")
+            AnalystKey.open(path, DATABASE, "open, sesame")
 
 
 def test_one_root_makes_unrelated_keys(tmp_path: Path) -> None:

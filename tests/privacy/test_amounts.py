@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scumble.errors import (
     InvalidParameter,
 )
-from scumble.privacy.budget import exact, from_ratio, ratio, show
+from scumble.privacy.budget import _MOST_BITS, exact, from_ratio, ratio, show
 
 
 @pytest.mark.parametrize(
@@ -87,3 +87,15 @@ def test_what_is_shown_without_about_is_exact(number: Fraction) -> None:
 def test_a_total_of_any_length_can_be_shown() -> None:
     number = sum((Fraction(1, n) for n in range(1, 12_000)), Fraction(0))
     assert show(number).startswith("about 9.96983")  # ln 11999 + 0.57722 + 1/(2*11999)
+
+
+@pytest.mark.parametrize("text", ["1e99999999999999999999", "9" * 5000, "1e5000", "0." + "1" * 5000])
+def test_what_is_too_long_is_called_so(text: str) -> None:
+    with pytest.raises(InvalidParameter, match="too many digits"):
+        exact(text, "epsilon")
+
+
+def test_a_ratio_that_nobody_would_write_is_not_read_back() -> None:
+    """However canonical it is: the time it takes grows with the square of its length."""
+    with pytest.raises(ValueError, match="not a ratio"):
+        from_ratio("1/" + "3" * 2 * _MOST_BITS)

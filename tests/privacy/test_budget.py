@@ -24,3 +24,10 @@ def test_it_pays_once_and_says_what_a_row_may_cost() -> None:
 def test_amounts_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidParameter):
         unsafe_budget(**({"epsilon": 1} | wrong))
+
+
+def test_a_budget_is_for_one_row_unless_it_says_otherwise() -> None:
+    made = unsafe_budget(1)
+    assert (made.epsilon, made.delta, made.row_epsilon) == (Fraction(1), Fraction(0), Fraction(1))
+    assert made.rows_per_user == 1
+    assert unsafe_budget(3, delta="0.9", rows_per_user=2).row_epsilon == Fraction(3, 2)

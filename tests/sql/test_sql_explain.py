@@ -2,7 +2,7 @@
 
 import json
 
-from sql_tables import catalog_of, evaluate, small_table
+from sql_tables import catalog_of, evaluate, renamed, small_table
 
 from scumble.sql import Explanation, explain, prepare
 
@@ -43,6 +43,24 @@ def test_a_union_reads_each_index() -> None:
     (table,) = explained("SELECT count(*) FROM t WHERE n = 3 OR day = '2020-01-05'").tables
     assert table.indexes == ["n", "day"]
     assert len(table.scans) == 2
+
+
+def test_the_chance_of_loss_adds_up_over_indexes_and_batches() -> None:
+    catalog = catalog_of(small_table(batches=3), renamed(small_table(), "u"))
+
+    def chances(sql: str) -> tuple[list[float], float]:
+        found = explain(prepare(sql, catalog, evaluate).bind())
+        return [table.beta for table in found.tables], found.beta
+
+    assert chances("SELECT count(*) FROM t WHERE n = 3") == ([3e-6], 3e-6)
+    assert chances("SELECT count(*) FROM t WHERE n = 3 OR day = '2020-01-05'") == ([6e-6], 6e-6)
+    assert chances("SELECT count(*) FROM t WHERE n IS NULL") == ([3e-6], 3e-6)  # found after the index's last position
+    assert chances("SELECT count(*) FROM t") == ([0], 0)
+    joined = "SELECT t.id FROM t JOIN u ON t.id = u.id WHERE t.n = 3 AND u.n = 4"
+    assert chances(joined) == ([3e-6, 1e-6], 4e-6)
+    assert "a row of any table is lost: at most 4e-06" in str(explain(prepare(joined, catalog, evaluate).bind()))
+    twice = "SELECT a.id FROM t AS a JOIN t AS b ON a.id = b.m WHERE a.n = 3 AND b.n = 4"
+    assert chances(twice) == ([3e-6, 3e-6], 3e-6)
 
 
 def test_html_is_escaped() -> None:

@@ -5,6 +5,7 @@ import pytest
 from sql_tables import catalog_of, duck, evaluate, finished, renamed, small_table
 
 from scumble.sql import RowQuery, prepare
+from scumble.wire.plan import columns_of
 
 T = small_table()
 U = renamed(T, "u")
@@ -93,6 +94,16 @@ QUERIES = [
     "SELECT sum(n), min(wood), 'x' || count(*) FROM t HAVING count(*) > 1000000",
     "SELECT id FROM t a SEMI JOIN u b ON a.id = b.m WHERE n < 50 ORDER BY id",
     "SELECT id FROM t a ANTI JOIN u b ON a.id = b.m AND b.n < 60 WHERE n < 50 ORDER BY id",
+    # What is asked of a column is asked of those equal to it: of every pair, and never of one of another type.
+    "SELECT a.id FROM t a JOIN u b ON a.id = b.id AND a.n = b.n AND a.n < 50 ORDER BY ALL",
+    "SELECT a.id FROM t a, u b WHERE a.id = b.id AND a.n = b.n AND b.n < 50 AND a.id > 7 ORDER BY ALL",
+    "SELECT a.id, b.id FROM t a JOIN u b ON a.moment = b.day AND b.day < '2020-01-04' ORDER BY ALL",
+    "SELECT a.id, b.id FROM t a JOIN u b ON a.moment = b.day AND a.moment >= '2020-01-02' ORDER BY ALL",
+    "SELECT a.id, c.id FROM t a, u b, t c WHERE a.n = b.m AND b.m = c.n AND a.n < 9 ORDER BY ALL",
+    "SELECT a.id, c.id FROM t a, u b, t c WHERE a.n = b.n AND c.m = b.m AND b.m < 9 AND a.n < 9 ORDER BY ALL",
+    "SELECT a.id, b.id FROM t a, u b WHERE a.n < b.n AND a.n < 10 AND b.id < 30 ORDER BY ALL",
+    "SELECT a.id, b.id FROM t a JOIN u b ON a.n <> b.n AND a.n < 10 WHERE a.id = b.id + 1 ORDER BY ALL",
+    "SELECT a.id FROM t a, u b WHERE a.n = a.m AND a.id = b.id AND a.n < 50 ORDER BY ALL",
     "VALUES (1, 2), (3, 4)",
 ]
 
@@ -111,3 +122,13 @@ def test_the_same_answer(connection: duckdb.DuckDBPyConnection, sql: str) -> Non
     if isinstance(bound.query, RowQuery):  # the names of others are given back by the owner
         assert [field[0] for field in result.description or []] == names
     assert result.fetchall() == rows
+
+
+def test_what_is_asked_of_one_table_is_asked_of_those_joined_to_it() -> None:
+    """Over every equality, so that no table is read whole for want of a condition of its own."""
+    sql = "SELECT a.id FROM t a, u b WHERE a.id = b.id AND a.n = b.m AND a.n < 50 AND b.id < 20"
+    one, other = prepare(sql, CATALOG, evaluate).bind().accesses
+    names = [column.name for column in T.table.schema]
+    for access, columns in ((one, {"id", "n"}), (other, {"id", "m"})):
+        assert {names[place] for place in columns_of(access.paths.predicate)} == columns
+        assert access.attributes == ("id",)

@@ -20,6 +20,7 @@ import typer
 from scumble import opening
 from scumble.errors import InvalidParameter, NotFound
 from scumble.owner.database import Database
+from scumble.owner.key_file import check_strength
 from scumble.owner.remote.address import is_address
 
 __all__ = [
@@ -85,6 +86,7 @@ def asking() -> Asked | None:
 def new_passphrase() -> str:
     """Ask for a new passphrase twice; empty for none."""
     first = getpass.getpass("New passphrase (empty: protected by file mode alone): ")
+    check_strength(first or None)  # before it is typed again in vain
     if first and getpass.getpass("The same again: ") != first:
         raise InvalidParameter("the two passphrases differ", hint="nothing was changed: try again")
     return first

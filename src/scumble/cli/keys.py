@@ -121,7 +121,9 @@ def _check_parent(place: Path) -> None:
 
 def _chosen(variable: str) -> str:
     """The new passphrase from the environment or the terminal; empty for none."""
-    return os.environ.get(variable) or (new_passphrase() if on_terminal() else "")
+    chosen = os.environ.get(variable) or (new_passphrase() if on_terminal() else "")
+    key_file.check_strength(chosen or None)
+    return chosen
 
 
 def _protection(file: Path) -> str:

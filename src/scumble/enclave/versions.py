@@ -227,7 +227,7 @@ Admits = Callable[[str, Unlocked], bool]
 
 def _database_of(name: str) -> str:
     """The id of the database that is remembered by this name, which may go on after a space."""
-    return name.partition(" ")[0]
+    return name.split(maxsplit=1)[0]
 
 
 class Vault:

@@ -103,7 +103,8 @@ class Positions(ABC):
         return starts, stops
 
 
-LEAST_EPSILON, MOST_EPSILON = Fraction(1, 2**20), Fraction(2**10)
+# Beyond 320 the tables of the paper's bound would have no cell, beyond 745 a variance would underflow to nothing.
+LEAST_EPSILON, MOST_EPSILON = Fraction(1, 2**20), Fraction(2**8)
 LEAST_BETA = Fraction(1, 10**300)  # below, a Chernoff bound in floats would underflow to certainty
 
 
@@ -172,9 +173,8 @@ class Index(ABC):
     def _agree(self, histogram: Histogram, domain: Domain, budget: Budget, beta: Exact, capacity: int | None) -> Terms:
         """Refuse whatever would make the build fail after the budget is drawn; then draw it."""
         chance = check_request(histogram, beta, capacity)
-        check_row_epsilon(budget.row_epsilon)
         terms = Terms(domain, budget.row_epsilon, budget.row_delta, chance, capacity, budget.epsilon, budget.delta)
-        self._check(terms)
+        self.check(terms)
         budget.draw()
         return terms
 
@@ -185,6 +185,7 @@ class Index(ABC):
 
     def check(self, terms: Terms) -> None:
         """Refuse what a fit on these terms would refuse. Nothing is spent."""
+        check_row_epsilon(terms.epsilon)
         self._check(terms)
 
     @abstractmethod
@@ -270,7 +271,7 @@ def check_row_epsilon(epsilon: Fraction) -> None:
     """Refuse an epsilon for one row that is beyond what noise can be drawn for, or what it would be good for."""
     if not LEAST_EPSILON <= epsilon <= MOST_EPSILON:
         raise InvalidParameter(
-            "epsilon for one row must lie between 2^-20 and 2^10", hint="values from 0.1 to 10 are usual"
+            "epsilon for one row must lie between 2^-20 and 2^8", hint="values from 0.1 to 10 are usual"
         )
 
 

@@ -89,7 +89,7 @@ class DPPLRIndex(Index):
                 hint="give it to ledger.spend(..., delta=...), or take a smaller beta",
             )
         if self.max_bytes and most_segments(self._room(terms), terms.domain.size, MAX_ROWS, MAX_ROWS) < 1:
-            raise InvalidParameter("max_bytes has no room for a single segment", hint="256 bytes are always enough")
+            raise InvalidParameter("max_bytes has no room for a single segment", hint="4096 is usual")
 
     def _build(self, histogram: Histogram, terms: Terms) -> IndexModel:
         """The pipeline of the paper: noisy curve, isotonic regression, segments, slack. Public from the curve on.

@@ -36,6 +36,7 @@ __all__ = [
     "anchor_path",
     "beside",
     "canonical",
+    "check_strength",
     "damaged",
     "default_key_path",
     "fingerprint",
@@ -58,6 +59,7 @@ Passphrase: TypeAlias = str | Callable[[], str] | None
 
 SCRYPT_COST = 2**17  # 128 MiB and a third of a second
 _SCRYPT_COSTS = frozenset(2**bits for bits in range(1, 19))  # a file that asks for more memory than 256 MiB is damaged
+LEAST_CHARACTERS, LEAST_DIFFERENT = 12, 5  # of a new passphrase: what scrypt's cost cannot make up for
 _FORMAT = 1
 _KEY_BYTES = 32
 _NONCE_BYTES = 12
@@ -107,6 +109,21 @@ def given_passphrase(passphrase: Passphrase) -> str | None:
     if passphrase is None:
         return os.environ.get("SCUMBLE_PASSPHRASE") or None
     return (passphrase if isinstance(passphrase, str) else passphrase()) or None
+
+
+def check_strength(passphrase: str | None) -> None:
+    """Refuse a passphrase for a new key file that is quickly guessed whatever scrypt costs; those of old files open.
+
+    The rule is blunt on purpose: it counts characters, and whoever picks a famous quotation passes it.
+    """
+    if passphrase is None:
+        return
+    letters = unicodedata.normalize("NFC", passphrase)
+    if len(letters) < LEAST_CHARACTERS or len(set(letters)) < LEAST_DIFFERENT:
+        raise InvalidParameter(
+            f"a passphrase needs at least {LEAST_CHARACTERS} characters, {LEAST_DIFFERENT} of them different",
+            hint="four or five words picked by chance are good; a key file without one is protected by its mode alone",
+        )
 
 
 def key_path(folder: Path, given: Path | None = None) -> Path:
@@ -241,10 +258,16 @@ def protect(about: dict[str, Any], keys: dict[str, Any], passphrase: str | None)
         return canonical(header | {"checksum": _checksum(header)})
     if not passphrase:
         raise InvalidParameter("an empty passphrase protects nothing", hint="choose one, or give none at all")
-    salt, nonce = secrets.token_bytes(16), secrets.token_bytes(_NONCE_BYTES)
-    kdf = {"name": "scrypt", "n": SCRYPT_COST, "r": 8, "p": 1, "salt": salt.hex()}
-    header |= {"protection": "passphrase", "kdf": kdf}
-    sealed = AESGCM(_stretched(passphrase, salt, SCRYPT_COST)).encrypt(nonce, canonical(keys), canonical(header))
+    return _sealed(header, keys, passphrase, secrets.token_bytes(16), secrets.token_bytes(_NONCE_BYTES), SCRYPT_COST)
+
+
+def _sealed(
+    header: dict[str, Any], keys: dict[str, Any], passphrase: str, salt: bytes, nonce: bytes, cost: int
+) -> bytes:
+    """The same with a passphrase; salt and nonce are parameters so that test vectors can fix them."""
+    kdf = {"name": "scrypt", "n": cost, "r": 8, "p": 1, "salt": salt.hex()}
+    header = header | {"protection": "passphrase", "kdf": kdf}
+    sealed = AESGCM(_stretched(passphrase, salt, cost)).encrypt(nonce, canonical(keys), canonical(header))
     return canonical(header | {"sealed": b64encode(nonce + sealed).decode("ascii")})
 
 

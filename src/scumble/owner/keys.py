@@ -119,6 +119,7 @@ class OwnerKey(Key):
     @classmethod
     def create(cls, path: Path, passphrase: str | None) -> Self:
         """Draw a new key and write its file; Exists if there is one. Without a passphrase its mode protects it."""
+        key_file.check_strength(passphrase)
         key = cls.draw()
         key_file.write_new(path, key.to_bytes(passphrase))
         return key
@@ -197,6 +198,7 @@ class AnalystKey(Key):
     @classmethod
     def create(cls, path: Path, passphrase: str | None) -> Self:
         """Draw a new identity and write its file; Exists if there is one. Without a passphrase its mode protects it."""
+        key_file.check_strength(passphrase)
         key = cls("", secrets.token_bytes(_ROOT_BYTES))
         key_file.write_new(path, key_file.protect({"kind": "analyst"}, {"root": key.root.hex()}, passphrase))
         return key

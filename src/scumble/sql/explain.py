@@ -4,6 +4,7 @@ All of it is for the asker. The provider sees the part that says so; the conditi
 """
 
 import html
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
@@ -37,7 +38,8 @@ class TableExplanation:
     """How the rows of one table are found.
 
     `expected_overhead_rows` is what the index's slack adds to the rows of the ranges, before they are rounded to pages;
-    `beta` bounds the chance that the index loses a row; `answer_bytes` is the size of the answer before it is sealed.
+    `beta` bounds the chance that a row is lost, added up over its indexes and batches; `answer_bytes` is
+    the size of the answer before it is sealed.
     """
 
     table: str
@@ -61,11 +63,15 @@ class TableExplanation:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a query will do. Queries charge no epsilon: the index has paid for all of them."""
+    """What a query will do. Queries charge no epsilon: the index has paid for all of them.
+
+    `beta` bounds the chance that a row of any table is lost.
+    """
 
     kind: str
     tables: list[TableExplanation]
     owner_sql: str | None
+    beta: float
     epsilon_charged: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -87,27 +93,28 @@ class Explanation:
             lines += _table_lines(table)
         if self.owner_sql is not None:
             lines += [(0, "at the owner, DuckDB runs"), (1, " ".join(self.owner_sql.split()))]
+        if sum(1 for table in self.tables if table.indexes) > 1:
+            lines.append((0, f"chance that a row of any table is lost: at most {self.beta:g}"))
         return [*lines, (0, f"epsilon charged: {self.epsilon_charged}")]
 
 
 def explain(bound: Bound) -> Explanation:
     """What a bound statement will do, from the plan alone: nothing is executed."""
-    query = bound.query
+    query, beta = bound.query, _chance_of_loss(bound.accesses)
     if isinstance(query, AggregateQuery):
         tables = [_table(bound.accesses[0], list(query.conditions), [])]
-        return Explanation("aggregates in the enclave", tables, None if query.direct else query.final_sql)
+        return Explanation("aggregates in the enclave", tables, None if query.direct else query.final_sql, beta)
     tables = [
         _table(access, list(fetch.conditions), list(fetch.residual))
         for fetch, access in zip(query.fetches, bound.accesses, strict=True)
     ]
     kind = "rows, finished at the owner" if tables else "no table: DuckDB alone, at the owner"
-    return Explanation(kind, tables, query.final_sql)
+    return Explanation(kind, tables, query.final_sql, beta)
 
 
 def _table(access: TableAccess, enclave: list[str], owner: list[str]) -> TableExplanation:
     paths = access.paths
     schema = paths.table.schema
-    models = [decoded(scan.run.index) for scan in access.scans if scan.run.index is not None and scan.ranks]
     overhead = sum(
         2 * decoded(scan.run.index).slack_rows * len(scan.positions)
         for scan in access.scans
@@ -135,7 +142,7 @@ def _table(access: TableAccess, enclave: list[str], owner: list[str]) -> TableEx
         rows_read=access.rows,
         capacity=paths.table.capacity,
         expected_overhead_rows=min(overhead, access.rows),
-        beta=float(max((model.beta for model in models), default=0)),
+        beta=_chance_of_loss([access]),
         columns_read=[schema.columns[place].name for place in paths.columns],
         bytes_read=access.bytes_read,
         answer=answer,
@@ -144,6 +151,22 @@ def _table(access: TableAccess, enclave: list[str], owner: list[str]) -> TableEx
         enclave_conditions=enclave,
         owner_conditions=owner,
     )
+
+
+def _chance_of_loss(accesses: Sequence[TableAccess]) -> float:
+    """The betas of the indexes that find the rows, added up over their batches; one that is used twice counts once.
+
+    A batch of which no page is read counts as well: that was its index's word.
+    """
+    betas = {
+        (access.paths.table.id, run.id): decoded(run.index).beta
+        for access in accesses
+        for path in access.paths.paths
+        if path.attribute in access.attributes
+        for run in path.runs
+        if run.index is not None
+    }
+    return float(min(1, sum(betas.values())))
 
 
 def _answer(access: TableAccess, schema: Schema) -> tuple[str, int, int]:

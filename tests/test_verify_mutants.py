@@ -1,0 +1,115 @@
+"""The mutants that `make verify` tries: what is changed, what is left alone, and which are listed."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from verify import mutants
+from verify.mutations import mutants_of, mutated
+
+SOURCE = '''
+"""About 1 thing."""
+MOST = 3
+
+
+def check(value: int = 2) -> bool:
+    """Refuse 7."""
+    if value < MOST and value != 1:
+        raise ValueError(f"more than {MOST - 1}")
+    assert value > 0
+    return max(value, 5) == 5 or not value
+
+
+def first(values):
+    for value in values:
+        if value in (b"a",):
+            continue
+        return value + 1 if value else None
+    raise LookupError(1 + 1)
+
+
+class Shown:
+    def __repr__(self) -> str:
+        return "x" * 3
+'''
+
+
+def test_every_kind_of_fault() -> None:
+    found = [(mutant.function, mutant.change) for mutant in mutants_of("m.py", SOURCE)]
+    assert found == [
+        ("module", "3 -> 4"),
+        ("module", "3 -> 2"),
+        ("check", "2 -> 3"),
+        ("check", "2 -> 1"),
+        ("check", "if value < MOST and value != 1 -> pass"),
+        ("check", "if value < MOST and value != 1 -> if not (value < MOST and value != 1)"),
+        ("check", "value < MOST and value != 1 -> value < MOST or value != 1"),
+        ("check", "value < MOST and value != 1 -> value != 1"),
+        ("check", "value < MOST and value != 1 -> value < MOST"),
+        ("check", "value < MOST -> value <= MOST"),
+        ("check", "value != 1 -> value == 1"),
+        ("check", "1 -> 2"),
+        ("check", "1 -> 0"),
+        ("check", "max(value, 5) == 5 or not value -> max(value, 5) == 5 and (not value)"),
+        ("check", "max(value, 5) == 5 or not value -> not value"),
+        ("check", "max(value, 5) == 5 or not value -> max(value, 5) == 5"),
+        ("check", "max(value, 5) == 5 -> max(value, 5) != 5"),
+        ("check", "max(value, 5) -> min(value, 5)"),
+        ("check", "5 -> 6"),
+        ("check", "5 -> 4"),
+        ("check", "5 -> 6 #2"),
+        ("check", "5 -> 4 #2"),
+        ("check", "not value -> value"),
+        ("first", "if value in (b'a',) -> pass"),
+        ("first", "value in (b'a',) -> value not in (b'a',)"),
+        ("first", "b'a' -> b'a?'"),
+        ("first", "value + 1 if value else None -> value + 1 if not value else None"),
+        ("first", "value + 1 -> value - 1"),
+        ("first", "1 -> 2"),
+        ("first", "1 -> 0"),
+        ("first", "raise LookupError(1 + 1) -> pass"),
+    ]
+
+
+def test_a_mutant_has_its_change_and_no_other() -> None:
+    original = ast.unparse(ast.parse(SOURCE)).splitlines()
+    for mutant in mutants_of("m.py", SOURCE):
+        changed = mutated(mutant, SOURCE).splitlines()
+        assert changed != original
+        if not mutant.change.endswith("-> pass"):
+            assert sum(old != new for old, new in zip(original, changed, strict=True)) == 1
+
+
+def test_the_list_of_equivalents_names_mutants_that_there_are_and_says_why() -> None:
+    there = set()
+    for module in {module for module, _, _ in mutants.equivalents()}:
+        there |= {mutant.key for mutant in mutants_of(module, (mutants.TREE / mutants.PACKAGE / module).read_text())}
+    assert not set(mutants.equivalents()) - there
+    assert all(len(reason.split()) > 3 for reason in mutants.equivalents().values())
+
+
+def test_the_tests_that_cover_a_module_are_there() -> None:
+    assert all((mutants.TREE / test).exists() for tests in mutants.TESTS.values() for test in tests)
+    assert mutants.tests_of("index/mechanisms/paper.py")[0] == "tests/index/test_mechanisms.py"
+    assert mutants.tests_of("cli/load.py") == mutants.tests_of("index/plot.py") == ()
+
+
+def test_a_sample_is_the_same_for_the_same_seed() -> None:
+    sample = [mutants.selected(["index/", "privacy/"], 3, seed) for seed in (1, 1, 2)]
+    assert sample[0] == sample[1] != sample[2]
+    assert all(mutant.module.startswith(("index/", "privacy/")) for mutant in sample[0])
+    assert not {mutant.key for mutant in sample[0]} & set(mutants.equivalents())
+
+
+@pytest.mark.slow
+def test_one_that_is_killed_and_one_that_nobody_looks_at(tmp_path: Path) -> None:
+    laboratory = mutants.Laboratory(tmp_path, 1)
+    (fault,) = mutants.selected(["index/segments.py"], None, 1, "Segments.at: rank - starts[j] ->")
+    assert not laboratory.survives(fault, ("tests/index/test_segments.py",))
+    assert laboratory.survives(fault, ("tests/test_durable.py",))
+    (outcome,) = laboratory.run([fault])
+    assert outcome.killed
+    assert mutants.rates([outcome])[0].startswith("index           1 of    1 killed, 100.0 %")
+    assert (tmp_path / "copy-0" / mutants.PACKAGE / fault.module).read_bytes() == (
+        mutants.TREE / mutants.PACKAGE / fault.module
+    ).read_bytes()
