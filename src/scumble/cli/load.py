@@ -5,12 +5,15 @@ can be refused is refused before anything is spent.
 """
 
 import re
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from scumble.cli.database import Json, Key, Target, opened
+from scumble.cli.suggest import as_json
 from scumble.cli.terminal import bar, count, print_result
 from scumble.errors import InvalidParameter
 from scumble.index.file import decoded
@@ -18,6 +21,7 @@ from scumble.index.summary import summarize
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.ledger import Ledger
 from scumble.owner.loading import MEMORY_BYTES, PAGE_ROWS, LoadOptions, LoadReport
+from scumble.owner.suggest import Suggestion, suggest
 from scumble.privacy.budget import show
 from scumble.wire.catalog import Run, Table
 
@@ -59,6 +63,14 @@ def load(
         list[str] | None,
         typer.Option("--type", metavar="TEXT", help='"COLUMN TYPE": say a column\'s type. Repeat it for more.'),
     ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A schema file, with a line for each column: see `scumble suggest`."),
+    ] = None,
+    types_from_data: Annotated[
+        bool,
+        typer.Option("--types-from-data", help="Derive the types from the rows, and PUBLISH what they tell."),
+    ] = False,
     query: Annotated[
         str | None, typer.Option(metavar="SQL", help="What to read from a duckdb or postgresql source.")
     ] = None,
@@ -92,8 +104,12 @@ def load(
     Types: integer, bigint, decimal(12,2), double, boolean, date, time,
     timestamp, text(25), category(["a","b"]); each also with "not null".
 
+    Types are public, so they are declared: with --type, with --schema, by an index
+    or by the source itself (parquet, arrow, databases). A csv file has none, and
+    `scumble suggest` proposes some.
+
     What is refused costs nothing. A second load adds to the table and needs the
-    same columns. Of all loads of a table only the dearest counts, not the sum.
+    same columns, but no types. Of all loads of a table only the dearest counts, not the sum.
     """
     specs = [IndexSpec.parse(text) for text in index or []]
     options = LoadOptions(
@@ -103,14 +119,21 @@ def load(
         memory_bytes=_bytes(memory),
         types=dict(map(_declared, types or [])),
         query=query,
+        schema=schema,
+        types_from_data=types_from_data,
     )
     with opened(target, key) as database:
+        published = None
+        if types_from_data and table.lower() not in {there.name.lower() for there in database.tables}:
+            published = suggest(source, query=query, types=options.types, domains={i.column: i.domain for i in specs})
+            options = replace(options, types=None, schema=published.file, types_from_data=False)
         before = database.ledger.spent()
         with bar("rows") as progress:
             report = database.load(table, source, indexes=specs, options=options, progress=progress)
         made = database.table(table)
-        lines = [*_as_lines(report, made), *_cost_lines(report, database.ledger, before)]
-        print_result(_as_json(report, made, database.ledger), lines, as_json=print_json)
+        lines = [*_as_lines(report, made), *_cost_lines(report, database.ledger, before), *_published_lines(published)]
+        about = _as_json(report, made, database.ledger)
+        print_result(about if published is None else about | as_json(published), lines, as_json=print_json)
 
 
 def _as_lines(report: LoadReport, table: Table) -> list[str]:
@@ -129,6 +152,14 @@ def _as_lines(report: LoadReport, table: Table) -> list[str]:
             f"slack {about.slack_rows:,} rows"
         )
     return lines
+
+
+def _published_lines(published: Suggestion | None) -> list[str]:
+    if published is None:
+        return []
+    return ["  PUBLISHED this schema, which was derived from the rows, and so what its comments say of them:"] + [
+        f"    {line}" for line in published.column_lines
+    ]
 
 
 def _cost_lines(report: LoadReport, ledger: Ledger, before: Fraction) -> list[str]:
