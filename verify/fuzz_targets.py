@@ -40,6 +40,7 @@ from scumble.owner.indexes import IndexSpec
 from scumble.owner.keys import OwnerKey
 from scumble.owner.ledger import Ledger
 from scumble.owner.queries import LocalSQL
+from scumble.owner.schema_file import SchemaFile
 from scumble.owner.session import Session
 from scumble.owner.sources import open_source
 from scumble.provider.front import Provider
@@ -49,7 +50,7 @@ from scumble.store.files import FileStore
 from scumble.store.manifests import stated_shapes
 from scumble.store.memory import MemoryStore
 from scumble.store.protocol import Store
-from scumble.types import parse_domain, parse_type, schema_of
+from scumble.types import parse_domain, parse_type
 from scumble.wire import requests
 from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant
@@ -602,8 +603,25 @@ def _spec(home: Path) -> Ready:
     return _text_target(read, _SPECS, *_DOMAINS, "epsilon=", "beta=0", "max_bytes=1", "1/0", "inf", "nan", "=")
 
 
+def _schema(home: Path) -> Ready:
+    """Schema files, which read as they are written."""
+
+    def read(text: str) -> None:
+        file = SchemaFile.parse(text)
+        assert SchemaFile.parse(file.text) == file
+
+    seeds = [
+        '# a table\nk bigint not null\n"odd name" text(20) # a comment\n--index k int:0:99 epsilon=0.5\n',
+        'c category(["a","#","\\"b"])\r\nd date\n--index c category:["a","#"] epsilon=1/3 beta=1e-9\n',
+    ]
+    return _text_target(read, seeds, *_COLUMN_TYPES, *_SPECS, "not null", "--index", "\\u0000", "\n", '"', "#")
+
+
 def _csv(home: Path) -> Ready:
-    """CSV files: opened with and without declared types, read, and turned into words. The first byte says which."""
+    """CSV files: opened with and without declared types, read, and turned into words. The first byte says which.
+
+    What is left undeclared is read as text, so that every cell is tried in both ways.
+    """
     paths = [home / "any.csv", home / "any.tsv"]
     spec = IndexSpec.parse("k int:0:31 epsilon=1")
 
@@ -615,7 +633,8 @@ def _csv(home: Path) -> Ready:
         types = {"k": "integer", "d": "date", "c": 'category(["a","b"])'} if data[0] & 2 else {}
         domains = {spec.column: spec.domain} if data[0] & 4 else {}
         with open_source(path, types=types, domains=domains, batch_rows=4) as source:
-            schema = schema_of(source.schema, types=types, domains=domains)
+            rest = {name: "text(64)" for name in source.schema.names if name.lower() not in {*types, *domains}}
+            schema = source.declared(rest | types, domains)
             layout = _row_layout(schema, spec, domains)
             for batch in source:
                 encode_rows(batch, layout, [(schema.place("k"), spec.domain)] if layout.index_sizes else [])
@@ -713,6 +732,6 @@ def _named(*targets: Prepare) -> dict[str, Prepare]:
 
 TARGETS = _named(
     *(_index, _folder, _store, _owner_files, _ledger, _manifest, _catalog, _wire),
-    *(_sql, _domain, _type, _spec, _csv),
+    *(_sql, _domain, _type, _spec, _schema, _csv),
 )
 PLANTED = _named(_planted_length, _planted_loop, _planted_c_loop, _planted_deaf, _planted_crash)

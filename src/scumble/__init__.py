@@ -4,6 +4,9 @@ create, open                a database in a folder, or at a service: load tables
 connect                     the same as a PEP 249 connection, for pandas.read_sql and the like; see scumble.dbapi
 Database                    what they return: load, sql, prepare, explain, tables, ledger, check, rekey
 IndexSpec, LoadOptions      which indexes a load makes, and how it is done
+suggest, Suggestion         a schema for rows that have none, to be read and edited; nothing of it is public
+SchemaFile                  the schema as it was declared, for `load(..., schema=)`
+PublishedFromData           the warning of a load that was asked to derive its schema from the rows
 
 db = scumble.open("clinic")
 db.sql("SELECT count(*), avg(amount) FROM visits WHERE day BETWEEN ? AND ?", (first, last)).df()
@@ -52,14 +55,18 @@ _HOMES = {
     "LoadReport": "scumble.owner.loading",
     "PositionRange": "scumble.index.contract",
     "Prepared": "scumble.owner.database",
+    "PublishedFromData": "scumble.owner.suggest",
     "Result": "scumble.owner.answers",
+    "SchemaFile": "scumble.owner.schema_file",
     "ScumbleError": "scumble.errors",
     "StringDomain": "scumble.types",
+    "Suggestion": "scumble.owner.suggest",
     "TimestampDomain": "scumble.types",
     "connect": "scumble.dbapi",
     "create": "scumble.opening",
     "open": "scumble.opening",
     "parse_domain": "scumble.types",
+    "suggest": "scumble.owner.suggest",
 }
 __all__ = sorted(_HOMES)  # noqa: PLE0605  a list indeed
 
@@ -79,6 +86,10 @@ if TYPE_CHECKING:  # a type checker cannot read the table; tests/test_init.py co
     from scumble.owner.ledger import Ledger as Ledger
     from scumble.owner.loading import LoadOptions as LoadOptions
     from scumble.owner.loading import LoadReport as LoadReport
+    from scumble.owner.schema_file import SchemaFile as SchemaFile
+    from scumble.owner.suggest import PublishedFromData as PublishedFromData
+    from scumble.owner.suggest import Suggestion as Suggestion
+    from scumble.owner.suggest import suggest as suggest
     from scumble.privacy.budget import Budget as Budget
     from scumble.types import CategoryDomain as CategoryDomain
     from scumble.types import DateDomain as DateDomain

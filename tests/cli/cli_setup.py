@@ -67,7 +67,8 @@ def made_clinic(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.delenv("SCUMBLE_PASSPHRASE", raising=False)
         patch.chdir(folder)
         assert scumble("init", "clinic").code == 0
-        pages = ("--capacity", 400, "--page-rows", 64)
+        (folder / "t.schema").write_text("k bigint\nv text(8)\n")
+        pages = ("--capacity", 400, "--page-rows", 64, "--schema", "t.schema")
         assert scumble("load", "clinic", "t", "t.csv", "--index", "k int:0:999 epsilon=1", *pages).code == 0
     return folder
 

@@ -78,7 +78,7 @@ def test_a_key_file_that_others_can_read_is_refused(clinic: Path) -> None:
 
 def test_a_restored_folder_is_taken_only_when_told(clinic: Path) -> None:
     shutil.copytree("clinic", "backup")
-    assert scumble("load", "clinic", "more", "t.csv", "--capacity", 400).code == 0
+    assert scumble("load", "clinic", "more", "t.csv", "--capacity", 400, "--schema", "t.schema").code == 0
     shutil.rmtree("clinic")
     shutil.copytree("backup", "clinic")
     for command in (("tables", "clinic"), ("check", "clinic"), ("query", "clinic", "SELECT 1")):
@@ -90,7 +90,7 @@ def test_a_restored_folder_is_taken_only_when_told(clinic: Path) -> None:
     assert "looks just the same" in accepted.out
     # From now on it is like any other: it can be asked and changed.
     assert scumble("check", "clinic", "--json").json()["version"] == 4
-    assert scumble("load", "clinic", "more", "t.csv", "--capacity", 400).code == 0
+    assert scumble("load", "clinic", "more", "t.csv", "--capacity", 400, "--schema", "t.schema").code == 0
     assert scumble("check", "clinic", "--json").json()["version"] == 5
 
 

@@ -205,7 +205,7 @@ def test_drop_asks_first(clinic: Path, terminal: Callable[..., Terminal]) -> Non
 def test_a_load_on_a_terminal_shows_progress_and_leaves_none_behind(
     clinic: Path, terminal: Callable[..., Terminal]
 ) -> None:
-    loaded = terminal("load", "clinic", "more", "t.csv", "--capacity", "400")
+    loaded = terminal("load", "clinic", "more", "t.csv", "--capacity", "400", "--schema", "t.schema")
     loaded.wait_for("rows 0:00:0")  # of the bar
     loaded.wait_for("more: 300 rows loaded")
     assert loaded.end() == 0

@@ -179,15 +179,16 @@ def test_columns_of_the_wrong_type(home: Path, values: list[Any], kind: pa.DataT
     ("lines", "more", "words"),
     [
         (f"2,3.5\n\n3,4.5,{MARKER}\n4,5\n", {}, ("line 5", "3 cells")),
-        (f"{MARKER},3.5\n", {"types": {"k": "integer"}}, ("line 3", "'k'")),
-        (f'"{MARKER},3.5\n', {"types": {"k": "integer"}}, ()),
+        (f"{MARKER},3.5\n", {"types": {"k": "integer", "amount": "double"}}, ("line 3", "'k'")),
+        (f'"{MARKER},3.5\n', {"types": {"k": "integer", "amount": "double"}}, ()),
         (f"{NUMBER},3.5\n", {"indexes": ["k int:0:9 epsilon=1"]}, ("'k'", "row 2")),
     ],
 )
 def test_a_broken_line_of_a_csv(home: Path, lines: str, more: dict[str, Any], words: tuple[str, ...]) -> None:
     path = home.with_name("rows.csv")
     path.write_text(f"k,amount\n1,2.5\n{lines}")
-    text = _check_refused(home, lambda db: db.load("new", path, capacity=16, **more), BadRows, *words)
+    options = {"types": {"k": "bigint", "amount": "double"}} | more
+    text = _check_refused(home, lambda db: db.load("new", path, capacity=16, **options), BadRows, *words)
     assert MARKER not in text
     assert str(NUMBER) not in text
 

@@ -59,7 +59,7 @@ def test_the_command_line_takes_an_address(
     assert "simulated" in capsys.readouterr().err
     assert not list(tmp_path.glob("lines.*"))
     assert main(["init", url, "--no-passphrase", said]) == 0
-    assert main(["load", url, "t", "visits.csv", "--index", "k int:0:9 epsilon=1", said]) == 0
+    assert main(["load", url, "t", "visits.csv", "--type", "v bigint", "--index", "k int:0:9 epsilon=1", said]) == 0
     capsys.readouterr()
     assert main(["query", url, "SELECT count(*), sum(v) FROM t WHERE k = 2", "--json", said]) == 0
     captured = capsys.readouterr()

@@ -21,6 +21,7 @@ from scumble.cli.load import load
 from scumble.cli.query import explain, query
 from scumble.cli.service import attest, gateway, serve, tenant
 from scumble.cli.shell import shell
+from scumble.cli.suggest import suggest
 from scumble.cli.tables import drop, tables
 from scumble.cli.terminal import report
 from scumble.cli.transcript import transcript
@@ -43,6 +44,7 @@ def _shared(command: Callable[..., None]) -> Callable[..., None]:
 _PANELS: dict[str, list[Callable[..., None]]] = {
     "The database": [
         at_service(init),
+        suggest,
         _shared(load),
         _shared(query),
         _shared(explain),
@@ -84,7 +86,8 @@ def _top(
 
     \b
     scumble init clinic
-    scumble load clinic visits visits.csv \\
+    scumble suggest visits.csv -o visits.schema
+    scumble load clinic visits visits.csv --schema visits.schema \\
         --index "amount decimal:0:100000:0.01 epsilon=0.5"
     scumble query clinic "SELECT count(*) FROM visits WHERE amount > 99"
     scumble transcript clinic

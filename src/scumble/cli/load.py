@@ -7,12 +7,15 @@ can be refused is refused before anything is spent.
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from scumble.cli.database import Json, Key, Target, opened
+from scumble.cli.suggest import as_json
 from scumble.cli.terminal import bar, count, print_result
 from scumble.errors import InvalidParameter
 from scumble.index.file import decoded
@@ -20,6 +23,7 @@ from scumble.index.summary import summarize
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.ledger import Ledger
 from scumble.owner.loading import MEMORY_BYTES, PAGE_ROWS, LoadOptions, LoadReport
+from scumble.owner.suggest import Suggestion, suggest
 from scumble.privacy.budget import show
 
 __all__ = ["load"]
@@ -60,6 +64,14 @@ def load(
         list[str] | None,
         typer.Option("--type", metavar="TEXT", help='"COLUMN TYPE": say a column\'s type. Repeat it for more.'),
     ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A schema file, with a line for each column: see `scumble suggest`."),
+    ] = None,
+    types_from_data: Annotated[
+        bool,
+        typer.Option("--types-from-data", help="Derive the types from the rows, and PUBLISH what they tell."),
+    ] = False,
     query: Annotated[
         str | None, typer.Option(metavar="SQL", help="What to read from a duckdb or postgresql source.")
     ] = None,
@@ -100,11 +112,15 @@ def load(
     Types: integer, bigint, decimal(12,2), double, boolean, date, time,
     timestamp, text(25), category(["a","b"]); each also with "not null".
 
+    Types are public, so they are declared: with --type, with --schema, by an index
+    or by the source itself (parquet, arrow, databases). A csv file has none, and
+    `scumble suggest` proposes some.
+
     What is refused costs nothing. A second load adds to the table and needs the
-    same columns. The costs of a table's loads add up. If you can state that no
-    row is in the table yet, in whatever form, say --new-rows: then only the
-    dearest counts, and the ledger keeps your statement. Rows that were loaded
-    before are refused without --again.
+    same columns, but no types. The costs of a table's loads add up. If you can
+    state that no row is in the table yet, in whatever form, say --new-rows: then
+    only the dearest counts, and the ledger keeps your statement. Rows that were
+    loaded before are refused without --again.
 
     If a load breaks off after it has spent, the message says how much. Load the
     same rows again then: that is recognised, and costs nothing more.
@@ -119,13 +135,20 @@ def load(
         query=query,
         new_rows=new_rows,
         again=again,
+        schema=schema,
+        types_from_data=types_from_data,
     )
     with opened(target, key) as database:
+        published = None
+        if types_from_data and table.lower() not in {there.name.lower() for there in database.tables}:
+            published = suggest(source, query=query, types=options.types, domains={i.column: i.domain for i in specs})
+            options = replace(options, types=None, schema=published.file, types_from_data=False)
         before = database.ledger.spent()
         with bar("rows") as progress, _interruption_explained():
             report = database.load(table, source, indexes=specs, options=options, progress=progress)
-        lines = [*_as_lines(report), *_cost_lines(report, database.ledger, before)]
-        print_result(_as_json(report, database.ledger), lines, as_json=print_json)
+        lines = [*_as_lines(report), *_cost_lines(report, database.ledger, before), *_published_lines(published)]
+        about = _as_json(report, database.ledger)
+        print_result(about if published is None else about | as_json(published), lines, as_json=print_json)
 
 
 @contextmanager
@@ -154,6 +177,14 @@ def _as_lines(report: LoadReport) -> list[str]:
             f"slack {about.slack_rows:,} rows"
         )
     return lines
+
+
+def _published_lines(published: Suggestion | None) -> list[str]:
+    if published is None:
+        return []
+    return ["  PUBLISHED this schema, which was derived from the rows, and so what its comments say of them:"] + [
+        f"    {line}" for line in published.column_lines
+    ]
 
 
 def _cost_lines(report: LoadReport, ledger: Ledger, before: Fraction) -> list[str]:

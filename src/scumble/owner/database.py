@@ -67,7 +67,7 @@ class Database:
     """An encrypted database, in a folder or at a service. `scumble.open` and `scumble.create` return one.
 
     >>> with scumble.open("clinic") as db:
-    ...     db.load("visits", "visits.csv", indexes=["amount decimal:0:100000:0.01 epsilon=0.5"])
+    ...     db.load("visits", "visits.parquet", indexes=["amount decimal:0:100000:0.01 epsilon=0.5"])
     ...     db.sql("SELECT count(*), avg(amount) FROM visits WHERE amount > ?", [100]).df()
 
     It always shows the newest version: what another process has loaded is there in the next query. Threads may share
@@ -178,10 +178,12 @@ class Database:
         """Load rows into a table, which is created if there is none of that name.
 
         The source is a file (CSV, Parquet, Arrow), a data frame or anything else with an Arrow stream, or a DuckDB or
-        PostgreSQL database with `query=`. Each index, like "amount decimal:0:100000:0.01 epsilon=0.5", costs epsilon,
-        and so does the capacity unless it is given; the ledger is charged before anything is sent. The fields of
-        `LoadOptions` may be given by name. The costs of a table's loads add up, unless `new_rows=True` states that no
-        row is in the table yet; rows that were loaded before are refused without `again=True`.
+        PostgreSQL database with `query=`. Types are public: `types=` or `schema=` declares them where the source has
+        none of its own, as CSV files and most pandas frames have not (`scumble.suggest` proposes some). Each index,
+        like "amount decimal:0:100000:0.01 epsilon=0.5", costs epsilon, and so does the capacity unless it is given; the
+        ledger is charged before anything is sent. The fields of `LoadOptions` may be given by name. The costs of a
+        table's loads add up, unless `new_rows=True` states that no row is in the table yet; rows that were loaded
+        before are refused without `again=True`.
 
         A load that is refused costs nothing. One whose session is lost is done once or not at all; if it fails after it
         has spent, or nobody can tell what became of it, `Unfinished` says so. To load the same again is safe then: it
@@ -193,6 +195,7 @@ class Database:
             raise InvalidParameter("options are given twice", hint="as LoadOptions, or by name")
         specs = [IndexSpec.parse(index) if isinstance(index, str) else index for index in indexes]
         chosen, attempt = options or LoadOptions(**more), Attempt(secrets.token_hex(16))
+        specs += () if chosen.schema_file is None else chosen.schema_file.indexes
         for left in range(LOAD_TRIES - 1 if can_reopen(source) else 0, -1, -1):
             try:
                 return self._load(table, source, specs, chosen, progress, attempt)

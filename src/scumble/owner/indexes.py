@@ -59,6 +59,15 @@ class IndexSpec:
             _slack(options.get("slack", "measured")),
         )
 
+    @property
+    def terms(self) -> str:
+        """The index as `parse` reads it, without its column and what is at its default."""
+        parts = [self.domain.text, f"epsilon={self.epsilon}"]
+        parts += [f"beta={self.beta}"] if self.beta != 1e-6 else []
+        parts += [f"rows_per_user={self.rows_per_user}"] if self.rows_per_user != 1 else []
+        parts += [f"max_bytes={self.max_bytes}"] if self.max_bytes != 4096 else []
+        return " ".join(parts + ([f"slack={self.slack}"] if self.slack != "measured" else []))
+
     def order(self) -> IndexOrder:
         """What the enclave is asked to build and the ledger is charged for it; refused if it could not be built."""
         epsilon, delta = index_cost(self.epsilon, self.beta, self.rows_per_user, self.slack)

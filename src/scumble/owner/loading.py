@@ -7,12 +7,14 @@ the rows, recognise those that were loaded or paid for before, fix the capacity,
 
 import hashlib
 import uuid
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,15 +27,18 @@ from scumble.owner.ledger import Ledger, Spend
 from scumble.owner.payments import Payment
 from scumble.owner.repeats import content_digest, lost_table, terms_of
 from scumble.owner.session import Session
-from scumble.owner.sources import open_source
+from scumble.owner.sources import can_reopen, open_source
 from scumble.owner.spends import load_partition
 from scumble.owner.versions import Versions
 from scumble.privacy.budget import Budget, Exact, exact
 from scumble.privacy.noise import Noise
-from scumble.types import Schema, rank_rule, schema_of
+from scumble.types import Domain, Schema, check_convertible, check_stated, parse_type, rank_rule, split_nullability
 from scumble.wire.catalog import Catalog, Run, Table
 from scumble.wire.charges import CAPACITY
 from scumble.wire.requests import Abandon, BeginLoad, Build, IndexOrder, Pay, Reserve, RowLayout
+
+if TYPE_CHECKING:
+    from scumble.owner.schema_file import SchemaFile
 
 __all__ = ["Attempt", "LoadOptions", "LoadReport", "Progress", "can_reopen", "load"]
 
@@ -55,8 +60,10 @@ class LoadOptions:
     """PUBLIC: how to load.
 
     `capacity` is how many rows the batch has room for; without it one is drawn, a little above the number of rows, at a
-    cost of `capacity_epsilon`. `types` declares columns, as in {"name": "text(20)"}, and `query` says what to read from
-    a source that is a database. `page_rows` is how many rows a page has, and `memory_bytes` what the enclave sorts in.
+    cost of `capacity_epsilon`. `types` declares columns, as in {"name": "text(20)"}; `schema` is a schema file or the
+    path of one, and may have indexes as well; `types_from_data` derives a schema from the rows, publishes it, and warns
+    of that. A new table needs one of them unless its source has types of its own. `query` says what to read from a
+    source that is a database. `page_rows` is how many rows a page has, and `memory_bytes` what the enclave sorts in.
 
     The costs of a table's batches add up. `new_rows` states that no row of this one is in the table yet, in whatever
     form: then only the dearest counts, and the ledger keeps the statement. Rows that were loaded before are refused,
@@ -69,12 +76,18 @@ class LoadOptions:
     memory_bytes: int = MEMORY_BYTES
     types: Mapping[str, str] | None = None
     query: str | None = None
+    schema: "SchemaFile | str | PathLike[str] | None" = None
+    types_from_data: bool = False
     new_rows: bool = False
     again: bool = False
 
     def __post_init__(self) -> None:
         if self.new_rows and self.again:
             raise InvalidParameter("rows that are loaded again are not new", hint="leave one of the two out")
+        if self.schema_file is not None and (self.types or self.types_from_data):
+            raise InvalidParameter(
+                "a schema declares every column, so that no other types can be given", hint="edit the schema instead"
+            )
         if self.capacity is not None and not 1 <= self.capacity < 1 << 36:
             raise InvalidParameter("the capacity must be at least 1 and less than 2^36", hint="--capacity 1000000")
         if self.capacity is not None and self.capacity_epsilon is not None:
@@ -83,6 +96,27 @@ class LoadOptions:
             raise InvalidParameter("a page must have a power of two of rows, from 16 to 2^20", hint="1024 is usual")
         if self.memory_bytes < 1 << 20:
             raise InvalidParameter("a load needs at least 1 MiB of memory", hint="2 GiB is usual")
+
+    @cached_property
+    def schema_file(self) -> "SchemaFile | None":
+        from scumble.owner.schema_file import SchemaFile
+
+        return SchemaFile.read(self.schema) if isinstance(self.schema, str | PathLike) else self.schema
+
+    @property
+    def declared(self) -> dict[str, str]:
+        """What the owner declares of the columns."""
+        return dict(self.types or {}) if self.schema_file is None else self.schema_file.types
+
+    def declared_types(self, source: object, domains: Mapping[str, Domain]) -> dict[str, str]:
+        """What is declared of the columns of a new table; with `types_from_data`, what the rows look like."""
+        if not self.types_from_data:
+            return self.declared
+        from scumble.owner.suggest import PublishedFromData, suggest
+
+        suggestion = suggest(source, query=self.query, types=self.types, domains=domains)
+        warnings.warn(suggestion.warning, PublishedFromData, stacklevel=2)
+        return suggestion.file.types
 
 
 @dataclass(frozen=True)
@@ -229,45 +263,65 @@ def _report(
     return LoadReport(table.name, rows, runs[0].capacity, epsilon, delta, indexed, batch, runs, retried)
 
 
-def can_reopen(source: object) -> bool:
-    """Whether a source gives the same rows when it is opened again: one that streams them does not."""
-    library, name = type(source).__module__.partition(".")[0], type(source).__name__
-    held = ("pyarrow", "Table"), ("pyarrow", "RecordBatch"), ("pandas", "DataFrame"), ("polars", "DataFrame")
-    return isinstance(source, str | PathLike) or (library, name) in held
-
-
 def _open_rows(
     catalog: Catalog, name: str, source: object, indexes: Sequence[IndexSpec], options: LoadOptions
 ) -> tuple[Any, Table]:
-    """The source's batches, and the table that they go into: a new one, or one with the same columns."""
-    domains, types = {spec.column: spec.domain for spec in indexes}, dict(options.types or {})
-    if name in catalog:  # a column that is not declared stays as it is
-        types = {column.name: column.declaration for column in catalog.table(name).schema} | types
+    """The source's batches, and the table that they go into: one that is there, or a new one as it is declared.
+
+    The schema is public. It is the table's, or else made of declarations alone: no row has a say in it.
+    """
+    domains = {spec.column: spec.domain for spec in indexes}
+    table = _existing(catalog, name, options)
+    types = options.declared_types(source, domains) if table is None else _declarations(table.schema)
     rows = open_source(source, query=options.query, types=types, domains=domains)
-    return rows, _target(catalog, name, schema_of(rows.schema, types=types, domains=domains))
+    try:
+        if table is None:
+            table = Table(uuid.uuid4().hex, name, _ordered(rows.declared(types, domains), types, options), ())
+        arranged = rows.arranged(table.schema)
+        by_name = {column.lower(): domain for column, domain in domains.items()}
+        for column, field in zip(table.schema, arranged.schema, strict=True):
+            check_convertible(column, field.type)
+            check_stated(column, by_name.get(column.name.lower()))
+    except BaseException:
+        rows.close()
+        raise
+    return arranged, table
 
 
-def _target(catalog: Catalog, name: str, schema: Schema) -> Table:
+def _existing(catalog: Catalog, name: str, options: LoadOptions) -> Table | None:
+    """The table of that name, if there is one; refused if what is declared now contradicts it."""
     if not name.isidentifier() or len(name) > 64:
         raise InvalidParameter(
             "a table's name is a word of letters, digits and underscores", hint="flights_2013, for example"
         )
     if name not in catalog:
-        return Table(uuid.uuid4().hex, name, schema, ())
+        return None
     table = catalog.table(name)
-    if not _holds(table.schema, schema):
-        raise Exists(
-            f"the table {name!r} is there, and has other columns",
-            hint="give the same columns and types, or load into a table of another name",
-        )
+    for column, text in options.declared.items():
+        type_, nullable = split_nullability(text)
+        there = table.schema[column]
+        if (type_ and parse_type(type_).declaration != there.type.declaration) or (there.nullable and not nullable):
+            raise Exists(
+                f"the table {name!r} is there, and its column {there.name!r} is declared otherwise",
+                hint="declare nothing for it: the table's own types hold. Or load into a table of another name",
+            )
     return table
 
 
-def _holds(schema: Schema, other: Schema) -> bool:
-    """Whether rows of another schema are rows of this one: the same columns, nulls only where they may be."""
-    return [(c.name, c.type) for c in schema] == [(c.name, c.type) for c in other] and all(
-        ours.nullable or not theirs.nullable for ours, theirs in zip(schema, other, strict=True)
-    )
+def _declarations(schema: Schema) -> dict[str, str]:
+    return {column.name: column.declaration for column in schema}
+
+
+def _ordered(schema: Schema, types: Mapping[str, str], options: LoadOptions) -> Schema:
+    """The columns in the order of the schema that the owner gave, which has to name all of them."""
+    if options.schema_file is None:
+        return schema
+    missing = [column.name for column in schema if column.name.lower() not in {name.lower() for name in types}]
+    if missing:
+        raise InvalidParameter(
+            f"the schema has no line for the column {missing[0]!r}", hint="add one, or leave the column out of the rows"
+        )
+    return Schema(tuple(replace(schema[name], name=name) for name in types))
 
 
 def _indexes_of(table: Table, indexes: Sequence[IndexSpec]) -> list[IndexSpec]:

@@ -17,7 +17,17 @@ A new type is a file like these and its line in `register_types` below, a new do
 schemas and domains are public; values, keys, words and ranks are secret. Other rooms import from here only.
 """
 
-from scumble.types.arrow import arrow_schema, convert, encode, parse_type, schema_of, split_nullability
+from scumble.types.arrow import (
+    arrow_schema,
+    check_convertible,
+    check_stated,
+    convert,
+    encode,
+    family,
+    parse_type,
+    schema_of,
+    split_nullability,
+)
 from scumble.types.boolean import BooleanType
 from scumble.types.category import CategoryDomain, CategoryType
 from scumble.types.column import TYPES, Column, ColumnType, Interval, Operator, Schema, SqlType, register_types
@@ -53,8 +63,11 @@ __all__ = [
     "StringDomain",
     "TimestampDomain",
     "arrow_schema",
+    "check_convertible",
+    "check_stated",
     "convert",
     "encode",
+    "family",
     "parse_domain",
     "parse_type",
     "rank_rule",

@@ -76,13 +76,9 @@ def _column(field: Any, declared: str | None, domain: Domain | None) -> Column:
     stated = None if domain is None else domain.column_type
     if not text:
         return Column(field.name, stated or _type_of(field), nullable and field.nullable)
-    type_ = parse_type(text).as_in(field)
-    if stated is not None and stated.kind == type_.kind and stated != type_:
-        raise InvalidParameter(
-            f"column {field.name!r} is declared with other categories than its index",
-            hint="declare no type for it: the index's list is taken",
-        )
-    return Column(field.name, type_, nullable and field.nullable)
+    column = Column(field.name, parse_type(text).as_in(field), nullable and field.nullable)
+    check_stated(column, domain)
+    return column
 
 
 def _type_of(field: Any) -> ColumnType:
@@ -130,14 +126,32 @@ def convert(column: Column, values: Any, first_row: int = 1) -> Any:
         array = array.cast(pa.float32())
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), target)
-    source = family(array.type)
-    if source not in column.type.sources:
-        raise BadRows(
-            f"column {column.name!r} is declared {column.type.label}, and {array.type} cannot be made that",
-            hint="declare another type for it, or cast it before loading",
-            column=column.name,
+    check_convertible(column, array.type)
+    return column.type.convert(column, array, family(array.type), first_row)
+
+
+def check_convertible(column: Column, type_: Any) -> None:
+    """Refuse an Arrow type whose values can never be made the column's: BadRows, before any row is read."""
+    from pyarrow import types as kinds
+
+    plain = type_.value_type if kinds.is_dictionary(type_) else type_
+    if plain == column.type.arrow_type or kinds.is_null(plain) or family(plain) in column.type.sources:
+        return
+    raise BadRows(
+        f"column {column.name!r} is declared {column.type.label}, and {plain} cannot be made that",
+        hint="declare another type for it, or cast it before loading",
+        column=column.name,
+    )
+
+
+def check_stated(column: Column, domain: Domain | None) -> None:
+    """Refuse a column of categories whose index lists others."""
+    stated = None if domain is None else domain.column_type
+    if stated is not None and stated.kind == column.type.kind and stated != column.type:
+        raise InvalidParameter(
+            f"column {column.name!r} is declared with other categories than its index",
+            hint="declare no type for it: the index's list is taken",
         )
-    return column.type.convert(column, array, source, first_row)
 
 
 def encode(column: Column, array: Any, first_row: int = 1) -> tuple[NDArray[np.int64], NDArray[np.uint8] | None]:

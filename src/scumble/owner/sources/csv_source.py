@@ -1,8 +1,8 @@
 """CSV files. A broken line is refused by its number, without what is in it.
 
-SECRET rows. A column's type is the declared one, or the one that its index's domain needs, or else what the first block
-of the file looks like; a later cell of another type is refused. An empty cell is a null, "" is an empty text. Pyarrow's
-error texts quote cells, so none of them is passed on.
+SECRET rows. A file has no types of its own: cells are read as the type that is declared for their column, or that its
+index's domain needs, and otherwise as text, which `Source.declared` then refuses. An empty cell is a null, "" is an
+empty text. Pyarrow's error texts quote cells, so none of them is passed on.
 """
 
 import csv
@@ -27,7 +27,7 @@ _BLOCK_BYTES = 1 << 22
 _CELL = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?")
 _PARSE = re.compile(r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 10, 0.0005
-_DECLARE = "correct it, or declare the column's type: it was guessed from the first rows"
+_DECLARE = "correct it, or declare another type for the column"
 _UNCLOSED = 'a quote within a cell is written twice, and the cell in quotes: "5"" disk"'
 
 
@@ -42,11 +42,13 @@ def open_csv(path: Path, reading: Reading) -> Source:
     else:
         _check_column(path, reading.column, names)
         names, known = [reading.column], {reading.column: pa.string()}
+    known = {name: pa.string() for name in names} | known
+    guessed = frozenset(names)
     if not has_rows:
-        schema = pa.schema([pa.field(name, known.get(name, pa.null())) for name in names])
-        return Source(schema, 0, iter(()))
+        schema = pa.schema([pa.field(name, known[name]) for name in names])
+        return Source(schema, 0, iter(()), guessed=guessed)
     schema = file.schema(known)
-    return Source(schema, None, sliced(file.batches(schema), reading.batch_rows))
+    return Source(schema, None, sliced(file.batches(schema), reading.batch_rows), guessed=guessed)
 
 
 class LentFile:
@@ -137,7 +139,7 @@ class _CsvFile:
         raise FileError(f"{self._path} is empty", hint="its first line has to hold the columns' names")
 
     def schema(self, known: Mapping[str, Any]) -> Any:
-        """Return the schema: known types, and for the other columns what the first block looks like."""
+        """Return the schema as pyarrow reads it, every column with its known type."""
         import pyarrow as pa
 
         try:
@@ -146,7 +148,7 @@ class _CsvFile:
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             refusal = self._explained(error)
         else:
-            return pa.schema([field.with_type(_settled(field.type)) for field in found])
+            return found
         raise refusal
 
     def batches(self, schema: Any) -> Iterator[Any]:
@@ -254,17 +256,6 @@ def _check_column(path: Path, column: str, names: list[str]) -> None:
     )
 
 
-def _settled(type_: Any) -> Any:
-    """Widen a guessed type: later times may have decimals, and text that is not UTF-8 is refused as text."""
-    import pyarrow as pa
-
-    if pa.types.is_timestamp(type_):
-        return pa.timestamp("us", type_.tz)
-    if pa.types.is_time(type_):
-        return pa.time64("us")
-    return pa.string() if pa.types.is_binary(type_) else type_
-
-
 def _not_a(text: str) -> str:
     """Say what is wrong with a cell, taking only the type's name from pyarrow's text."""
     if "UTF8" in text:
@@ -272,4 +263,4 @@ def _not_a(text: str) -> str:
     found = re.search(r"conversion error to ([a-z]+[0-9]*)", text)
     if found is None:
         return "no value of the column's type, or has too many digits"
-    return "not empty, as those of the first rows are" if found[1] == "null" else f"no {found[1]}"
+    return f"no {found[1]}"

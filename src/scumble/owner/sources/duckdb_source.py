@@ -1,12 +1,15 @@
 """Rows of a query against a DuckDB file, which is opened read-only.
 
 SECRET rows. DuckDB's errors about the query are passed on; those about values are not, because they quote the values.
+The types of its tables are declared ones. Those of a query that reads a CSV or JSON file on the way are guesses, even
+where it casts them: what is cast cannot be told from what is not.
 """
 
 from pathlib import Path
 
 from scumble.errors import BadQuery, BadRows, FileError, ScumbleError
 from scumble.owner.sources import Reading, Source, guarded, sliced
+from scumble.owner.sources.guesses import is_sniffed
 
 __all__ = ["open_duckdb"]
 
@@ -24,7 +27,9 @@ def open_duckdb(address: str, reading: Reading) -> Source:
     connection = None
     try:
         connection = duckdb.connect(str(path), read_only=True)
+        connection.execute("SET explain_output = 'all'")  # the plan before it is optimised has all that is read
         relation = connection.sql(reading.query)
+        sniffed = relation is not None and is_sniffed(relation.explain())
         reader = None if relation is None else relation.to_arrow_reader(reading.batch_rows)
     except duckdb.Error as error:
         refusal = _explained(path, error, opened=connection is not None)
@@ -33,7 +38,8 @@ def open_duckdb(address: str, reading: Reading) -> Source:
             connection.close()
             raise BadQuery("the query returns no rows to load", hint="write a SELECT")
         batches = guarded(reader, (duckdb.Error, pa.ArrowException, OSError), _failed(path))
-        return Source(reader.schema, None, sliced(batches, reading.batch_rows), connection.close)
+        guessed = frozenset(reader.schema.names if sniffed else ())
+        return Source(reader.schema, None, sliced(batches, reading.batch_rows), connection.close, guessed)
     if connection is not None:
         connection.close()
     raise refusal

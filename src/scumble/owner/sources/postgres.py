@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from scumble.errors import BadQuery, BadRows, FileError, InvalidParameter, ScumbleError
-from scumble.owner.sources import Reading, Source, needs
+from scumble.owner.sources import Reading, Source, fits, needs
 from scumble.types import parse_type, split_nullability
 
 __all__ = ["open_postgres"]
@@ -118,23 +118,13 @@ def _array(cells: tuple[Any, ...], field: Any, done: int) -> Any:
     try:
         return pa.array(cells, field.type)
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
-        row = next(row for row, cell in enumerate(cells) if not _fits(cell, field.type))
+        row = next(row for row, cell in enumerate(cells) if not fits(cell, field.type))
     raise BadRows(
         f"column {field.name!r}, row {done + row + 1}: the value is no {field.type}",
         hint="declare another type for the column, or cast it in the query",
         row=done + row + 1,
         column=field.name,
     )
-
-
-def _fits(cell: object, type_: Any) -> bool:
-    import pyarrow as pa
-
-    try:
-        pa.array([cell], type_)
-    except (pa.ArrowException, ValueError, TypeError, OverflowError):
-        return False
-    return True
 
 
 def _explained(error: Any) -> ScumbleError:
