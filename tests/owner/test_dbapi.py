@@ -140,4 +140,4 @@ def test_what_a_notebook_shows(connection: dbapi.Connection) -> None:
     assert "int:0:9" in table._repr_html_()
     assert "<table" in db.explain("SELECT a FROM t")._repr_html_()
     assert "<table" in db.ledger._repr_html_()
-    assert repr(db) == "<Database version 2: t>"
+    assert repr(db) == "<Database version 3: t>"
