@@ -72,7 +72,7 @@ def test_unknown_check_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_missing_programs_are_named_with_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda program: None)
-    assert run.needs() == ["valgrind", "clang", "binutils"]
+    assert run.needs() == ["valgrind", "clang", "binutils", "spin"]
 
 
 def test_budgets_leave_room_for_the_slow_tests() -> None:

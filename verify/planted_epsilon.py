@@ -11,12 +11,23 @@ from numpy.typing import NDArray
 from scumble.index import slack as coverage
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.mechanisms.scumble import WideTree
+from scumble.lab.audit import database as lives
 from scumble.lab.audit.tap import replaced
 from scumble.lab.comparators import training
 from scumble.lab.comparators.dp_bplus_tree import RoutingTree
 from scumble.privacy import noise
 
-__all__ = ["DEFECTS", "EPSILONS", "RUNS", "Defect", "a_level_short", "exact_bounds", "half_the_noise", "noise_reused"]
+__all__ = [
+    "DEFECTS",
+    "EPSILONS",
+    "RUNS",
+    "Defect",
+    "a_level_short",
+    "exact_bounds",
+    "half_forgotten",
+    "half_the_noise",
+    "noise_reused",
+]
 
 IntArray = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -88,6 +99,18 @@ def exact_bounds() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def half_forgotten() -> Iterator[None]:
+    """The ledger tells half of what was spent."""
+    claim = lives._claim
+
+    def forgetful(db: Any) -> lives.Claim:
+        return lives.Claim(claim(db).epsilon / 2, claim(db).delta)
+
+    with replaced(lives, "_claim", forgetful):
+        yield
+
+
 TREES = ("paper-tree", "wide-tree", "adaptive-tree", "crypt-epsilon", "special")
 INDEXES = ("dp-plr", "dp-plr-paper", "dp-plr-published", "fmi", "dp-rmi")
 Defect = Callable[[], AbstractContextManager[None]]
@@ -97,11 +120,12 @@ DEFECTS: dict[str, tuple[Defect, tuple[str, ...]]] = {
     "noise used twice": (noise_reused, ("two-batches",)),
     "exact largest error": (exact_bounds, ("dp-plr", "slack", "dp-plr-lossless")),
     "capacity without noise": (exact_bounds, ("capacity", "database")),
+    "half of it forgotten": (half_forgotten, ("retry", "restore")),
 }
 """Each defect, and the mechanisms in which an audit has to notice it."""
 
 RUNS = dict.fromkeys(("adaptive-tree", "dp-plr-paper", "dp-plr-published"), 6000)
-RUNS |= {"database": 100, "fmi": 1200, "dp-rmi": 1200}
+RUNS |= {"database": 100, "fmi": 1200, "dp-rmi": 1200, "retry": 40, "restore": 40}
 """How many runs show a defect, but for one chance in a million; 2,500 in the others."""
 
 EPSILONS = {"fmi": Fraction(4), "dp-rmi": Fraction(4)}

@@ -27,6 +27,7 @@ CHECKS = {
     "python_side": 180,
     "timing": 60,
     "audit": 150,
+    "lifecycle": 30,
     "attacks": 120,
     "fuzz": 100,
     "sanitizers": 20,
@@ -38,7 +39,7 @@ CHECKS = {
 LUCK = ("timing", "fuzz", "soak", "service")
 OUTPUT = Path("verify-output")
 # Beyond Python, gcc and make: the program, and Debian's package that has it.
-NEEDED = {"valgrind": "valgrind", "clang": "clang", "objdump": "binutils"}
+NEEDED = {"valgrind": "valgrind", "clang": "clang", "objdump": "binutils", "spin": "spin"}
 WIDTHS = {"claim": 40, "check": 24, "figure": 44, "planted": 26}
 
 

@@ -174,3 +174,11 @@ def test_many_threads_of_many_analysts_while_the_owner_loads(clinic: Clinic) -> 
         thread.join()
     assert wrong == []
     assert clinic.owner.sql("SELECT count(*), sum(k) FROM visits").fetchone() == (60, 820)
+
+
+def test_dropping_another_table_takes_no_grant_away(clinic: Clinic) -> None:
+    clinic.owner.grant("ada", clinic.identity("ada"), ["visits"])
+    clinic.owner.drop("staff")
+    with clinic.analyst("ada") as ada:
+        assert ada.sql("SELECT count(*) FROM visits").fetchone() == (40,)
+    assert [grant.name for grant in clinic.owner.grants()] == ["ada"]

@@ -25,8 +25,9 @@ def test_the_table() -> None:
     code, output = run("--mechanism", "slack", "--runs", "3000")
     assert code == 0
     heading, line, *meaning = output.splitlines()
-    assert " ".join(heading.split()) == "mechanism what shows most claimed lost at least runs verdict"
-    assert line.split()[:4] == ["slack", "the", "slack", "1"]
+    assert " ".join(heading.split()) == "mechanism what shows most claimed lost at least largest loss runs verdict"
+    assert line.split()[:1] == ["slack"]
+    assert " 1.000000 " in line
     assert line.endswith("3,000  not refuted")
     assert "docs/privacy.md" in meaning[-1]
 
@@ -37,9 +38,10 @@ def test_json() -> None:
     assert (code, found["refuted"]) == (0, [])
     (mechanism,) = found["mechanisms"]
     assert (mechanism["mechanism"], mechanism["epsilon"], mechanism["runs"]) == ("capacity", "1/2", 500)
-    (bound,) = mechanism["bounds"]
-    assert 0 <= bound["epsilon"] <= 0.5
-    assert bound["confidence"] == 1 - 1e-6
+    assert (mechanism["largest_loss"], mechanism["largest_loss_of_claim"], mechanism["cut_off_runs"]) == ("1/2", "1", 0)
+    for bound in mechanism["bounds"]:
+        assert 0 <= bound["epsilon"] <= 0.5
+        assert bound["confidence"] == 1 - 1e-6 / 2
 
 
 def test_a_refuted_claim_is_an_exit_code() -> None:

@@ -32,10 +32,11 @@ __all__ = ["attack", "audit", "compare"]
 
 # --- audits ----------------------------------------------------------------------------------------
 
-FINDINGS = ("mechanism", "what shows most", "claimed", "lost at least", "runs", "verdict")
+FINDINGS = ("mechanism", "what shows most", "claimed", "lost at least", "largest loss", "runs", "verdict")
 MEANING = """A lower bound is not an estimate: each mechanism loses at least that much, but for one chance in a million.
 Below the claim it proves nothing more: few runs, or a weak statistic, show little.
-Above the claim it refutes the claim. docs/privacy.md has the proofs."""
+The largest loss is exact: how much likelier a run's noisy values were with one of the two tables.
+Either of them above the claim refutes the claim. docs/privacy.md has the proofs."""
 
 
 def audit(
@@ -61,8 +62,9 @@ def audit(
     """Try to catch the mechanisms losing more than they claim. Needs no data.
 
     Runs each one many times on two tables that differ in one row, and looks for
-    outputs that tell the tables apart better than epsilon allows. The exit code
-    is 1 if a claim is refuted.
+    outputs that tell the tables apart better than epsilon allows. Replays every
+    run on the other table as well, and reports the largest exact loss. The exit
+    code is 1 if a claim is refuted.
 
     \b
     scumble audit --mechanism dp-plr --seconds 30
@@ -80,7 +82,7 @@ def audit(
         refuted = [finding.subject.name for finding in found if finding.refuted]
         typer.echo(json.dumps({"refuted": refuted, "mechanisms": [finding.to_json() for finding in found]}))
     else:
-        for line in _aligned([FINDINGS, *map(_finding, found)], left=(0, 1, 5)):
+        for line in _aligned([FINDINGS, *map(_finding, found)], left=(0, 1, 6)):
             typer.echo(line)
         typer.echo(MEANING)
     if any(finding.refuted for finding in found):
@@ -94,6 +96,7 @@ def _finding(finding: "Finding") -> tuple[str, ...]:
         finding.statistic,
         f"{float(subject.epsilon):.4g}" + (f", {float(subject.delta):.1e}" if subject.delta else ""),
         f"{finding.bound.epsilon:.3f}",
+        "-" if finding.loss is None else f"{float(finding.loss):.6f}",
         f"{finding.runs:,}",
         "REFUTED" if finding.refuted else "not refuted",
     )

@@ -130,7 +130,7 @@ class AccessList:
 
     def dropping(self, table: str) -> Self:
         """Without rights to a table: one that gets its name later is another."""
-        less = (replace(grant, gone=grant.gone | {table.lower()}) for grant in self.grants)
+        less = (replace(grant, gone=grant.gone | ({table.lower()} & grant.tables.keys())) for grant in self.grants)
         return replace(self, grants=tuple(grant for grant in less if grant.gone < grant.tables.keys()))
 
     def paying(self, payment: Payment, grant: Grant | None) -> Self:

@@ -24,8 +24,8 @@ from scumble.index.mechanisms import scumble as adaptive_mechanism
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.mechanisms.scumble import release_adaptive_curve, wide_tree
 from scumble.lab.audit.bound import Features
-from scumble.lab.audit.database import database
-from scumble.lab.audit.run import Subject, tapped, watched
+from scumble.lab.audit.database import database, restored, retried
+from scumble.lab.audit.run import Subject, tapped
 from scumble.lab.audit.tap import replaced
 from scumble.lab.comparators import CryptEpsilonIndex, DPBPlusTreeIndex, DPRMIIndex, FMIIndex, SpecialIndex, trained
 from scumble.lab.comparators.curves import TwoCurvesIndex
@@ -97,11 +97,12 @@ def two_batches(epsilon: Fraction) -> Subject:
     """Two batches of a table, of which one has the row: they compose in parallel, if their noise is independent."""
     tree, (fixed, _) = BinaryTree(1, epsilon), neighbours(1)
 
-    def observe(which: int) -> Features:
-        first, second = (tree.release(Histogram(counts)).rows for counts in (neighbours(1)[which], fixed))
-        return (int(first[0]), int(first[0] - second[0]))
+    def build(counts: IntArray) -> tuple[int, int]:
+        first, second = (int(tree.release(Histogram(batch)).rows[0]) for batch in (counts, fixed))
+        return first, first - second
 
-    return watched("two-batches", "two builds, the row in one of them", epsilon, "difference of the builds", observe)
+    about, seen = "two builds, the row in one of them", "difference of the builds"
+    return tapped("two-batches", about, epsilon, neighbours(1), build, lambda found: found, seen=seen)
 
 
 # --- indexes ---------------------------------------------------------------------------------------
@@ -203,10 +204,10 @@ def _trained(name: str, kind: Callable[..., TrainedIndex], epsilon: Fraction, **
 def _slack(name: str, about: str, epsilon: Fraction, delta: Fraction = Fraction(0)) -> Subject:
     """The measured slack; with a delta, the one that is never too small."""
 
-    def observe(which: int) -> float:
-        return coverage.release_bound(np.array([ROWS + which]), epsilon, BETA, lossless=delta > 0)
+    def build(rows: IntArray) -> int:
+        return coverage.release_bound(rows, epsilon, BETA, lossless=delta > 0)
 
-    return watched(name, about, epsilon, "the slack", observe, delta=delta)
+    return tapped(name, about, epsilon, neighbours(1), build, float, seen="the slack", delta=delta)
 
 
 def _lossless(epsilon: Fraction) -> Fraction:
@@ -217,12 +218,14 @@ def capacity(epsilon: Fraction) -> Subject:
     """The drawn capacity of a table that, without its last row, would fill its pages."""
     rows = 10 * PAGE_ROWS - coverage.shift(epsilon, CAPACITY_BETA) % PAGE_ROWS
     options = LoadOptions(page_rows=PAGE_ROWS)
-    return watched(
+    return tapped(
         "capacity",
         "drawn capacity, in pages",
         epsilon,
-        "the capacity",
-        lambda which: float(_fix_capacity(rows + which, unsafe_budget(epsilon), options, lambda *_: Noise.fresh())),
+        neighbours(1, rows),
+        lambda counts: _fix_capacity(int(counts[0]), unsafe_budget(epsilon), options, lambda *_: Noise.fresh()),
+        float,
+        seen="the capacity",
         delta=coverage.lossless_delta(epsilon, CAPACITY_BETA),
     )
 
@@ -245,6 +248,8 @@ _SUBJECTS: dict[str, Callable[[Fraction], Subject]] = {
     "fmi": lambda e: _trained("fmi", FMIIndex, e, experts=1),
     "dp-rmi": lambda e: _trained("dp-rmi", DPRMIIndex, e, models=1, stages=1),
     "database": database,
+    "retry": retried,
+    "restore": restored,
 }
 NAMES = tuple(_SUBJECTS)
 

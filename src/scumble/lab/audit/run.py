@@ -2,15 +2,17 @@
 
 A subject is a mechanism, what it claims, and how to run it on either of two neighbouring tables. An observation of a
 run has one entry for each statistic: a score, large where the row seems to be there, or features from which a score is
-learned. All of it is public, since the tables are made up.
+learned; and the exact loss of its noisy values, if they can be replayed. All of it is public, since the tables are made
+up.
 """
 
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from decimal import ROUND_DOWN, Context, Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,7 @@ from scumble.lab.audit.bound import (
     bound_of_gaussian_scores,
     bound_of_scores,
 )
+from scumble.lab.audit.laws import Loss
 from scumble.lab.audit.tap import Build, Tap
 
 __all__ = [
@@ -31,23 +34,35 @@ __all__ = [
     "INDEX",
     "LIKELIHOOD",
     "Finding",
+    "Observation",
     "Subject",
     "audit",
+    "shown",
     "tapped",
-    "watched",
 ]
 
 DOUBT = 1e-6  # of one audit: that it finds fault with a sound mechanism
 TRIED = 20  # runs, before the others, that only tell how long a run takes
 REPORT_EVERY = 64
+MOST_DIGITS = 30
+DIGITS = Context(prec=MOST_DIGITS, rounding=ROUND_DOWN)
 Progress = Callable[[str, int, int | None], None]
 LIKELIHOOD = "likelihood of the noisy values"
 GRADIENTS = "likelihood of the gradients"
 INDEX = "the index alone"
 IntArray = NDArray[np.int64]
-Observation = Mapping[str, float | Features]
-Observe = Callable[[int], Observation]
+Scores = Mapping[str, float | Features]
 Tables = tuple[IntArray, IntArray]
+
+
+class Observation(NamedTuple):
+    """PUBLIC: what is seen of a run. `loss` is what its noisy values lose together; None if no number bounds it."""
+
+    scores: Scores
+    loss: Loss | None = None
+
+
+Observe = Callable[[int], Observation]
 
 
 @dataclass(frozen=True)
@@ -68,7 +83,7 @@ def tapped(
     epsilon: Fraction,
     tables: Tables,
     build: Build,
-    features: Callable[[object], Features] | None = None,
+    features: Callable[[Any], float | Features] | None = None,
     *,
     seen: str = INDEX,
     delta: Fraction = Fraction(0),
@@ -90,44 +105,32 @@ def tapped(
 
             def observe(which: int) -> Observation:
                 compared = tap.compare(build, tables, which, again)
-                observation: dict[str, float | Features] = {LIKELIHOOD: compared.ratio}
+                scores: dict[str, float | Features] = {LIKELIHOOD: compared.ratio}
                 if gaussian:
-                    observation[GRADIENTS] = GaussianScore(compared.gaussian)
+                    scores[GRADIENTS] = GaussianScore(compared.gaussian)
                 if features is not None:
-                    observation[seen] = features(compared.output)
-                return observation
+                    scores[seen] = features(compared.output)
+                return Observation(scores, compared.loss)
 
             yield observe
 
     return Subject(name, about, epsilon, delta, opened, least_runs)
 
 
-def watched(
-    name: str,
-    about: str,
-    epsilon: Fraction,
-    statistic: str,
-    observe: Callable[[int], float | Features],
-    *,
-    delta: Fraction = Fraction(0),
-) -> Subject:
-    """A mechanism that is judged by its output alone."""
-
-    @contextmanager
-    def opened() -> Iterator[Observe]:
-        yield lambda which: {statistic: observe(which)}
-
-    return Subject(name, about, epsilon, delta, opened)
-
-
 @dataclass(frozen=True)
 class Finding:
-    """PUBLIC: what came out. Every bound holds at once, but for `DOUBT`."""
+    """PUBLIC: what came out. Every bound holds at once, but for `DOUBT`.
+
+    `loss` is the largest exact loss of a run, and no matter of chance; None if the mechanism has none that is bounded.
+    `cut` is how many runs it leaves out, in which something was cut off at the truth: a delta pays for them.
+    """
 
     subject: Subject
     runs: int
     bounds: dict[str, Bound]
     seconds: float
+    loss: Loss | None
+    cut: int
 
     @property
     def statistic(self) -> str:
@@ -139,12 +142,17 @@ class Finding:
 
     @property
     def ratio(self) -> float:
-        """How much of the claimed epsilon was shown to be lost; more than 1 refutes the claim."""
+        """How much of the claimed epsilon was shown to be lost by counting; more than 1 refutes the claim."""
         return self.bound.epsilon / float(self.subject.epsilon)
 
     @property
+    def exact_ratio(self) -> Loss | None:
+        """How much of the claimed epsilon a single run has lost; more than 1 refutes the claim."""
+        return None if self.loss is None else self.loss / self.subject.epsilon
+
+    @property
     def refuted(self) -> bool:
-        return self.ratio > 1
+        return self.ratio > 1 or (self.exact_ratio is not None and self.exact_ratio > 1)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -155,6 +163,9 @@ class Finding:
             "runs": self.runs,
             "seconds": round(self.seconds, 2),
             "refuted": self.refuted,
+            "largest_loss": None if self.loss is None else shown(self.loss),
+            "largest_loss_of_claim": None if self.exact_ratio is None else shown(self.exact_ratio),
+            "cut_off_runs": self.cut,
             "bounds": [
                 {
                     "statistic": name,
@@ -168,6 +179,14 @@ class Finding:
                 for name, bound in self.bounds.items()
             ],
         }
+
+
+def shown(loss: Loss) -> str:
+    """A loss as text: the fraction if it is a short one, else its first digits, never rounded up."""
+    if not isinstance(loss, Fraction):
+        return "infinite"
+    text = str(loss)
+    return text if len(text) <= MOST_DIGITS else str(DIGITS.divide(Decimal(loss.numerator), Decimal(loss.denominator)))
 
 
 def _silent(what: str, done: int, total: int | None) -> None:
@@ -195,9 +214,11 @@ def audit(
                 seen[which].append(observe(which))
             if run % REPORT_EVERY == 0:
                 progress(subject.name, run, count)
-    names = list(seen[0][0])
+    names = list(seen[0][0].scores)
     bounds = {name: _bound(name, seen, float(subject.delta), doubt / len(names)) for name in names}
-    return Finding(subject, count, bounds, time.perf_counter() - begun)
+    losses = [observation.loss for side in seen for observation in side if observation.loss is not None]
+    cut = 2 * count - len(losses) if losses else 0
+    return Finding(subject, count, bounds, time.perf_counter() - begun, max(losses, default=None), cut)
 
 
 def _duration(observe: Observe) -> float:
@@ -210,7 +231,7 @@ def _duration(observe: Observe) -> float:
 
 
 def _bound(name: str, seen: tuple[list[Observation], list[Observation]], delta: float, doubt: float) -> Bound:
-    sides: Any = [[observation[name] for observation in side] for side in seen]
+    sides: Any = [[observation.scores[name] for observation in side] for side in seen]
     if isinstance(sides[0][0], tuple):
         return bound_of_features(sides[0], sides[1], delta, doubt)
     if isinstance(sides[0][0], GaussianScore):

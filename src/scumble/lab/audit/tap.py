@@ -5,114 +5,64 @@ are. Every vector that gets noise is seen on its way, whatever code asked for it
 are with the other table, the build is run on that table once more with these outputs forced upon it: so releases that
 depend on earlier ones (cells after a scout, the slack after the segments) are judged by what they really depend on.
 
+The law of a release is not what its code says of it: it is read off the thresholds that the sampler's kernel got. Noise
+that is made of the same random words twice, as when a build is repeated, is one release if it hides the same values
+with either table, and gives the table away if it does not.
+
 The tap replaces functions for the length of a block. `privacy/noise.py` offers no hook for it on purpose: one that can
 see true values and force outputs would be a hole in the code that an enclave is measured by.
 """
 
-from collections.abc import Callable, Iterator
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from math import exp, inf, log1p
-from typing import Any, NamedTuple, Protocol
+from math import inf
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scumble._native import ffi, lib
 from scumble.index import slack
+from scumble.lab.audit.laws import BoundLaw, GaussianLaw, Impossible, LaplaceLaw, Law, Loss, rate_of
 from scumble.lab.comparators import trained, training
 from scumble.owner import loading
 from scumble.privacy import noise
 
-__all__ = ["BoundLaw", "Comparison", "GaussianLaw", "LaplaceLaw", "Reading", "Tap", "replaced"]
+__all__ = ["Comparison", "Reading", "Tap", "replaced"]
 
 CERTAIN = 1000.0  # a log-likelihood ratio where one of the tables cannot have led to the output at all
+STREAM_WORDS = 64  # of random words, by which a stream is known again
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 Build = Callable[[IntArray], object]
 
 
-class Law(Protocol):
-    """How a released value is distributed around a secret one, as the code that released it claims."""
-
-    def log_chance(self, secret: IntArray, released: IntArray) -> float:
-        """The logarithm of the probability of a release."""
-
-
-@dataclass(frozen=True)
-class LaplaceLaw:
-    """Independent discrete Laplace noise on every entry: docs/privacy.md section 3."""
-
-    scale: Fraction
-
-    def log_chance(self, secret: IntArray, released: IntArray) -> float:
-        """P(x) = (1 - p) / (1 + p) p^|x|, for each."""
-        rate = 1 / float(self.scale)
-        p = exp(-rate)
-        return len(secret) * (log1p(-p) - log1p(p)) - rate * float(np.abs(released - secret).sum())
-
-
-@dataclass(frozen=True)
-class BoundLaw:
-    """An upper bound, `slack.release_bound`: noise plus a shift, cut off at zero and, if lossless, at the truth."""
-
-    epsilon: Fraction
-    beta: Fraction
-    lossless: bool
-
-    def log_chance(self, secret: IntArray, released: IntArray) -> float:
-        """That of the noise, or of all noise that is cut off to the same value."""
-        rate, moved = float(self.epsilon), _shift(self.epsilon, self.beta)
-        p, value = exp(-rate), int(released[0])
-        drawn = value - moved - int(secret[0])
-        if self.lossless and drawn < -moved:
-            return -inf
-        if value == 0 or (self.lossless and drawn == -moved):
-            return _log_tail(drawn, rate)
-        return log1p(-p) - log1p(p) - rate * abs(drawn)
-
-
-@lru_cache(maxsize=256)
-def _shift(epsilon: Fraction, beta: Fraction) -> int:
-    return slack.shift(epsilon, beta)
-
-
-def _log_tail(most: int, rate: float) -> float:
-    """log P(X <= most)."""
-    p = exp(-rate)
-    return rate * most - log1p(p) if most <= 0 else log1p(-(p ** (most + 1)) / (1 + p))
-
-
-@dataclass(frozen=True)
-class GaussianLaw:
-    """Independent discrete Gaussian noise, whose constant is left out: it is the same for both tables."""
-
-    variance: Fraction
-
-    def log_chance(self, secret: IntArray, released: IntArray) -> float:
-        """-x^2 / (2 sigma^2), for each."""
-        return -float(np.square((released - secret).astype(np.float64)).sum()) / (2 * float(self.variance))
-
-
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """SECRET: one release as it happened."""
+    """SECRET: one release as it happened. `stream` tells the random words apart that its noise was made of."""
 
     law: Law
     secret: IntArray
     released: IntArray
+    stream: bytes = b""
 
 
 class Comparison(NamedTuple):
     """Of one build: log P(released | second table) - log P(released | first); Gaussian releases alone; its output.
 
-    The tables are made up, so none of it is secret.
+    `loss` is the absolute value of the first, exactly; None if something was cut off, or is Gaussian: no value bounds
+    that, and a delta pays for it. The tables are made up, so none of it is secret.
     """
 
     ratio: float
     gaussian: float
     output: object
+    loss: Loss | None
 
 
 class Tap:
@@ -122,10 +72,14 @@ class Tap:
     """
 
     def __init__(self, *, fixed: bool = False) -> None:
-        self._fixed, self._known = fixed, dict[int, list[tuple[Law, IntArray]]]()
+        self._fixed, self._known = fixed, dict[int, list[Reading]]()
         self._readings: list[Reading] = []
         self._forced: list[IntArray] | None = None
         self._within = False
+        self._asked: Fraction | None = None  # the scale of the last noise within a release
+        self._stream = b""
+        self._thresholds: tuple[int, ...] | None = None
+        self._rates: dict[object, Fraction | None] = {}
 
     @contextmanager
     def installed(self) -> Iterator["Tap"]:
@@ -133,10 +87,11 @@ class Tap:
         vector, gradient = noise._add_from_stream, training.noisy_gradient
         with ExitStack() as stack:
             enter = stack.enter_context
+            enter(replaced(noise, "lib", _Kernels(lib, self._drew)))
             enter(replaced(noise, "_add_from_stream", lambda *given: self._vector(vector, *given)))
             enter(replaced(training, "noisy_gradient", lambda *given: self._gradient(gradient, *given)))
             for module in (slack, trained, loading):
-                enter(replaced(module, "release_bound", self._listening(module.release_bound)))
+                enter(replaced(module, "release_bound", self._listening(module.release_bound, vector)))
             yield self
 
     def compare(
@@ -150,66 +105,93 @@ class Tap:
         there = self._replayed(again or build, tables[1 - which], which, here)
         sign = 1 if which else -1
         if len(here) != len(there):
-            return Comparison(sign * CERTAIN, sign * CERTAIN, output)
-        parts = [
-            (reading.law, _difference(reading, law, secret)) for reading, (law, secret) in zip(here, there, strict=True)
-        ]
-        whole = sum(part for _, part in parts)
-        gaussian = sum(part for law, part in parts if isinstance(law, GaussianLaw))
-        return Comparison(sign * _within(whole), sign * _within(gaussian), output)
+            return Comparison(sign * CERTAIN, sign * CERTAIN, output, inf)
+        parts = _parts(here, there)
+        whole, gaussian = _sum(parts), _sum([part for part in parts if part.gaussian])
+        bounded = not any(part.gaussian or part.cut for part in parts)
+        loss = max(whole, -whole) if bounded else None
+        return Comparison(sign * _within(whole), sign * _within(gaussian), output, loss)
 
-    def _replayed(self, build: Build, table: IntArray, which: int, here: list[Reading]) -> list[tuple[Law, IntArray]]:
-        """The laws and true values with the other table. If they are fixed, one replay is enough."""
+    def _replayed(self, build: Build, table: IntArray, which: int, here: list[Reading]) -> list[Reading]:
+        """What is read with the other table. If it is fixed, one replay is enough."""
         if which in self._known:
             return self._known[which]
         there, _ = self._run(build, table, [reading.released for reading in here])
-        found = [(reading.law, reading.secret) for reading in there]
         if self._fixed:
-            self._known[which] = found
-        return found
+            self._known[which] = there
+        return there
 
     def _run(self, build: Build, table: IntArray, forced: list[IntArray] | None) -> tuple[list[Reading], object]:
         self._readings, self._forced = [], forced
         output = build(table)
         return self._readings, output
 
-    def _take(self, law: Law, secret: IntArray, draw: Callable[[], IntArray]) -> IntArray:
+    def _take(self, law: Callable[[], Law], secret: IntArray, draw: Callable[[], IntArray]) -> IntArray:
         """Draw a release, or repeat the one that is forced, and keep a reading of it."""
-        place = len(self._readings)
-        if self._forced is not None and place < len(self._forced) and len(self._forced[place]) == len(secret):
+        place, stream = len(self._readings), b""
+        shaped = self._forced is not None and place < len(self._forced) and len(self._forced[place]) == len(secret)
+        if shaped:
+            assert self._forced is not None  # noqa: S101  for the type checker
             released = self._forced[place]
         else:
-            self._within = True
-            try:
-                released = draw()
-            finally:
-                self._within = False
-            if self._forced is not None:  # the other table would have released something of another shape
-                law = _Impossible()
-        self._readings.append(Reading(law, secret, released))
+            released, stream = self._alone(draw), self._stream
+        # The other table would have released something of another shape.
+        its = law() if shaped or self._forced is None else Impossible()
+        self._readings.append(Reading(its, secret, released, stream))
         return released
 
+    def _alone(self, draw: Callable[[], IntArray]) -> IntArray:
+        """Draw, and note what is asked of the sampler, but not as releases of their own."""
+        self._within, self._asked, self._stream = True, None, b""
+        try:
+            return draw()
+        finally:
+            self._within = False
+
     def _vector(self, original: Any, values: IntArray, scale: Fraction, words: Any) -> None:
+        def noted(count: int) -> Any:
+            given = words(count)
+            self._stream = self._stream or hashlib.sha256(given[:STREAM_WORDS].tobytes()).digest()
+            return given
+
         if self._within:
-            original(values, scale, words)
+            self._asked = scale
+            original(values, scale, noted)
             return
         secret = values.copy()
 
         def draw() -> IntArray:
-            original(values, scale, words)
+            original(values, scale, noted)
             return values.copy()
 
-        values[:] = self._take(LaplaceLaw(scale), secret, draw)
+        values[:] = self._take(lambda: LaplaceLaw(self._rate(original, scale)), secret, draw)
 
-    def _listening(self, original: Any) -> Any:
-        def bound(
-            deviation: IntArray, epsilon: Fraction, beta: Fraction, *, lossless: bool, words: noise.Words | None = None
-        ) -> int:
+    def _rate(self, original: Any, scale: Fraction) -> Fraction | None:
+        """The rate of the noise that the sampler really draws when it is asked for a scale; None if it draws none."""
+        if scale not in self._rates:
+            self._thresholds = None
+            original(np.zeros(1, np.int64), scale, _random_words)
+            self._rates[scale] = None if self._thresholds is None else rate_of(scale, self._thresholds)
+        return self._rates[scale]
+
+    def _drew(self, thresholds: tuple[int, ...]) -> None:
+        self._thresholds = thresholds
+
+    def _listening(self, original: Any, sampler: Any) -> Any:
+        def bound(deviation: IntArray, epsilon: Fraction, beta: Fraction, *, lossless: bool, **more: Any) -> int:
+            secret, terms = deviation.copy(), (epsilon, beta, lossless)
+
             def draw() -> IntArray:
-                return np.array([original(deviation, epsilon, beta, lossless=lossless, words=words)])
+                released = original(deviation, epsilon, beta, lossless=lossless, **more)
+                self._rates[terms] = self._asked and self._rate(sampler, self._asked)
+                return np.array([released])
 
-            released = self._take(BoundLaw(epsilon, beta, lossless), deviation.copy(), draw)
-            return int(released[0])
+            def law() -> Law:
+                if terms not in self._rates:
+                    self._alone(draw)
+                return BoundLaw(self._rates[terms], _shift(epsilon, beta), lossless)
+
+            return int(self._take(law, secret, draw)[0])
 
         return bound
 
@@ -225,20 +207,64 @@ class Tap:
             noisy: FloatArray = original(examples, scale_rows, response, recipe)
             return np.rint(noisy / unit).astype(np.int64)
 
-        return self._take(law, gradient.total, draw).astype(np.float64) * unit
+        return self._take(lambda: law, gradient.total, draw).astype(np.float64) * unit
 
 
-def _difference(reading: Reading, law: Law, secret: IntArray) -> float:
-    return reading.law.log_chance(reading.secret, reading.released) - law.log_chance(secret, reading.released)
+class _Kernels:
+    """The kernels as they are, but the thresholds that the sampler's gets are passed on."""
+
+    def __init__(self, lib: Any, drew: Callable[[tuple[int, ...]], None]) -> None:
+        self._lib, self._drew = lib, drew
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lib, name)
+
+    def scumble_discrete_laplace(self, words: Any, thresholds: Any, bits: int, count: int, out: Any) -> int:
+        self._drew(tuple(ffi.unpack(thresholds, bits)))
+        return int(self._lib.scumble_discrete_laplace(words, thresholds, bits, count, out))
 
 
-def _within(ratio: float) -> float:
-    return min(max(ratio, -CERTAIN), CERTAIN)
+def _random_words(count: int) -> NDArray[np.uint64]:
+    return np.frombuffer(os.urandom(8 * count), np.uint64)
 
 
-class _Impossible:
-    def log_chance(self, secret: IntArray, released: IntArray) -> float:
-        return -inf
+@lru_cache(maxsize=256)
+def _shift(epsilon: Fraction, beta: Fraction) -> int:
+    return slack.shift(epsilon, beta)
+
+
+# --- two tables compared ----------------------------------------------------------------------------
+
+
+class _Part(NamedTuple):
+    """What one release tells."""
+
+    lost: Loss
+    gaussian: bool
+    cut: bool
+
+
+def _parts(here: Sequence[Reading], there: Sequence[Reading]) -> list[_Part]:
+    """What each release tells; nothing, if its noise was used before and must have been the same with either table."""
+    parts, known = [], dict[bytes, IntArray]()
+    for ours, other in zip(here, there, strict=True):
+        chances = [reading.law.chance(reading.secret, ours.released) for reading in (ours, other)]
+        lost = chances[0].minus(chances[1])
+        if ours.stream and len(other.secret) == len(ours.released):
+            needed = other.secret - ours.released
+            before = known.setdefault(ours.stream, needed)
+            if before is not needed:
+                lost = Fraction(0) if np.array_equal(before, needed) else inf
+        parts.append(_Part(lost, isinstance(ours.law, GaussianLaw), any(chance.cut for chance in chances)))
+    return parts
+
+
+def _sum(parts: Sequence[_Part]) -> Loss:
+    return inf if any(part.lost == inf for part in parts) else sum((Fraction(part.lost) for part in parts), Fraction(0))
+
+
+def _within(ratio: Loss) -> float:
+    return float(min(max(ratio, -CERTAIN), CERTAIN))
 
 
 @contextmanager
