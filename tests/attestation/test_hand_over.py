@@ -288,4 +288,4 @@ def test_a_clock_that_stands_still_is_as_good_as_the_signing_and_no_better() -> 
 
 
 def test_what_is_unlocked_shows_no_key() -> None:
-    assert "data_key" not in repr(Unlocked(b"k" * 32, b"o" * 32, 0, 1, HASH))
+    assert "data_key" not in repr(Unlocked(b"k" * 32, AccessList(b"o" * 32), 0, 1, HASH))

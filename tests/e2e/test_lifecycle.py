@@ -388,7 +388,6 @@ def test_many_lives() -> None:
     run_state_machine_as_test(RestoredLife, settings=LONG)
 
 
-@pytest.mark.xfail(strict=True, reason="an enclave remembers a version, and not what it has revoked")
 @pytest.mark.filterwarnings("ignore:there is no anchor")
 def test_no_device_revives_what_another_has_revoked_in_an_enclave_that_knows_it() -> None:
     life = Life()

@@ -3,6 +3,7 @@
 import shutil
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clinics import INDEX, rows
@@ -11,7 +12,7 @@ import scumble
 from scumble.errors import Overdraft, ScumbleError
 from scumble.store.files import FileStore
 
-OPTIONS = {"indexes": INDEX, "capacity": 64, "page_rows": 16}
+OPTIONS: dict[str, Any] = {"indexes": INDEX, "capacity": 64, "page_rows": 16}
 
 
 def _second(home: Path, other: Path) -> Path:

@@ -59,12 +59,13 @@ def test_a_load_that_a_revocation_of_another_overtakes_is_loaded_all_the_same(
         owner.grant("lab", lab, {"t": ["load"]}, epsilon=1)
         owner.grant("ada", ada, ["t"])
         with scumble.open(service.url("db"), key=tmp_path / "lab.key", owner=owner.owner, **SIMULATED) as loader:
-            session, revoked = loader._versions.session, []
-            commit = session.commit
+            session = loader._versions.session
+            commit, revoked = session.commit, list[str]()
 
             def overtaken(*given: Any) -> Any:
                 if not revoked:
-                    revoked.append(owner.revoke("ada"))
+                    owner.revoke("ada")
+                    revoked.append("ada")
                 return commit(*given)
 
             monkeypatch.setattr(session, "commit", overtaken)

@@ -172,6 +172,16 @@ class AccessList:
         all_of_them = (charge for payment in self.payments for charge in payment.charges)
         return tuple(charge for charge in all_of_them if grant is None or charge.grant == grant.id)
 
+    def brought_up_to(self, newest: Self) -> Self:
+        """After a restore: with what the newest version that is known had taken away, used, paid or stated."""
+        there = {grant.id: grant for grant in newest.grants}
+        gone = [grant.id for grant in self.grants if grant.id not in there]
+        used = [(grant.id, grant.used_epsilon, grant.used_delta) for grant in newest.grants]
+        known = {payment.batch for payment in self.payments}
+        payments = (*self.payments, *(payment for payment in newest.payments if payment.batch not in known))
+        policy = newest.policy if self.is_before(newest.policy) else self.policy
+        return replace(self.brought_up(gone, used), payments=payments, policy=policy)
+
     def brought_up(self, revoked: Sequence[str], used: Sequence[tuple[str, Fraction, Fraction]]) -> Self:
         """After a restore: without the grants that were revoked since, and with no less used than was seen."""
         seen = {grant: amounts for grant, *amounts in used}

@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field
 
 from cryptography.exceptions import InvalidTag
 
@@ -169,7 +169,12 @@ def links_since(storage: Storage, head: Manifest, seen: Seen) -> tuple[Link, ...
             raise Tampered
         return False
 
-    return _walk(storage, head, reached, restores)
+    links = _walk(storage, head, reached, restores)
+    for first in links[:1]:
+        owner = title_at(head.catalog.titles, first.draft.version).owner
+        if first.draft.restores > restores and first.signer != owner:
+            raise Tampered
+    return links
 
 
 def _walk(
@@ -207,14 +212,24 @@ def _walk(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unlocked:
-    """SECRET: a database's data key, its owner, and the newest version that this enclave knows."""
+    """SECRET: a database's data key, and the newest version that this enclave knows, with the rights in it.
+
+    The rights are kept so that no restored backup takes a revocation back, or gives what was used.
+    """
 
     data_key: bytes = field(repr=False)
-    owner: bytes
+    access: AccessList = field(repr=False)
     restores: int
     version: int
     hash: str
-    policy: bytes = b""
+
+    @property
+    def owner(self) -> bytes:
+        return self.access.owner
+
+    @property
+    def policy(self) -> bytes:
+        return self.access.policy
 
     @property
     def seen(self) -> Seen:
@@ -251,9 +266,8 @@ class Vault:
 
     def remember(self, name: str, data_key: bytes, manifest: Manifest) -> Unlocked:
         """Remember a version that was opened or committed; the caller holds the database, and has checked descent."""
-        access = manifest.access
-        known, fresh = self._unlocked.get(name), Unlocked(data_key, access.owner, *manifest.seen, access.policy)
-        if known is not None and astuple(known) == astuple(fresh):
+        known, fresh = self._unlocked.get(name), Unlocked(data_key, manifest.access, *manifest.seen)
+        if known is not None and (known.data_key, known.access, known.seen) == (data_key, fresh.access, fresh.seen):
             return known
         self._put(name, fresh)
         return fresh
@@ -268,7 +282,7 @@ class Vault:
         with self._turn:
             unlocked = dict(self._unlocked)
         given = {
-            name: [known.data_key.hex(), known.owner.hex(), *known.seen, known.policy.hex()]
+            name: [known.data_key.hex(), known.access.to_bytes().decode(), *known.seen]
             for name, known in unlocked.items()
             if admits(_database_of(name), known)
         }
@@ -283,13 +297,12 @@ class Vault:
             given = {
                 str(name): Unlocked(
                     bytes.fromhex(data_key),
-                    bytes.fromhex(owner),
+                    AccessList.from_bytes(access.encode()),
                     int(restores),
                     int(version),
                     str(digest),
-                    bytes.fromhex(policy),
                 )
-                for name, (data_key, owner, restores, version, digest, policy) in json.loads(exported).items()
+                for name, (data_key, access, restores, version, digest) in json.loads(exported).items()
             }
         except (ValueError, TypeError, AttributeError):
             raise Tampered from None
@@ -439,8 +452,8 @@ class History:
         known = max(old.restores, request.restores, 0 if unlocked is None else unlocked.restores)
         catalog = Catalog(self.database, old.version + 1, manifest.hash, old.tables, old.titles, known + 1)
         access = manifest.access.brought_up(request.revoked, request.used)
-        if unlocked is not None and access.is_before(unlocked.policy):
-            access = replace(access, policy=unlocked.policy)
+        if unlocked is not None:
+            access = access.brought_up_to(unlocked.access)
         return self._drafted(keys, catalog, manifest.real_rows, access, unlocked, None)
 
     def followed(self, version: OpenVersion | None) -> OpenVersion:
