@@ -99,7 +99,7 @@ _INDEXES = ("k int:0:31 epsilon=1",)
 def _make_database(home: Path) -> Database:
     db = opening.create(home / "db", limit=1000, delta_limit="1e-3")
     for _ in range(2):
-        db.load("t", _ROWS, types=_TYPES, indexes=_INDEXES, page_rows=16, capacity=16)
+        db.load("t", _ROWS, types=_TYPES, indexes=_INDEXES, page_rows=16, capacity=16, again=True)
     return db
 
 
@@ -410,8 +410,8 @@ def _catalog(home: Path) -> Ready:
         digest = Envelope(public, rest, b"-").hash
         try:
             stated = json.loads(public)
-            draft = Draft(stated["restores"], stated["version"], stated["previous"], digest)
-        except (ValueError, KeyError, TypeError, RecursionError):
+            draft = Draft(int(stated["restores"]), int(stated["version"]), str(stated["previous"]), digest)
+        except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
             draft = Draft(0, 2, "", digest)
         link = Link(draft, signer.public_key().public_bytes_raw(), sign_draft(key.database, draft, signer))
         head = pack(public, rest, link.to_bytes())

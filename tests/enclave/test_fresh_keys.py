@@ -11,11 +11,11 @@ from scumble.errors import Unavailable
 def test_a_key_is_given_once() -> None:
     keys = FreshKeys()
     public_key = keys.make()
-    assert keys.take(public_key).public_key().public_bytes_raw() == public_key
+    assert keys.use_up(public_key).public_key().public_bytes_raw() == public_key
     assert len(keys) == 0
     for other in (public_key, bytes(32), b""):
         with pytest.raises(Unavailable) as caught:
-            keys.take(other)
+            keys.use_up(other)
         assert caught.value.hint == "connect again"
 
 
@@ -30,8 +30,8 @@ def test_a_key_that_nobody_uses_is_forgotten() -> None:
     keys.drop_old()
     assert len(keys) == 1
     with pytest.raises(Unavailable):
-        keys.take(old)
-    assert keys.take(young)
+        keys.use_up(old)
+    assert keys.use_up(young)
 
 
 def test_beyond_the_limit_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,8 +40,8 @@ def test_beyond_the_limit_the_oldest_go(monkeypatch: pytest.MonkeyPatch) -> None
     first, *rest = [keys.make() for _ in range(4)]
     assert len(keys) == 3
     with pytest.raises(Unavailable):
-        keys.take(first)
-    assert all(keys.take(each) for each in rest)
+        keys.use_up(first)
+    assert all(keys.use_up(each) for each in rest)
 
 
 def test_a_key_that_was_used_or_dropped_exists_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ def test_a_key_that_was_used_or_dropped_exists_no_more(monkeypatch: pytest.Monke
     keys = FreshKeys()
     dropped, used = keys.make(), keys.make()
     assert used in {each.public_key().public_bytes_raw() for each in private_keys()}  # the search finds what is there
-    keys.take(used)
+    keys.use_up(used)
     assert not {dropped, used} & {each.public_key().public_bytes_raw() for each in private_keys()}
 
 

@@ -21,6 +21,7 @@ from scumble.wire.requests import (
     DropTable,
     ForgetPlans,
     ListGrants,
+    Open,
     Request,
     RevokeGrant,
     pack_request,
@@ -124,8 +125,8 @@ def test_what_is_visible_of_a_catalog_does_not_show_in_the_length_of_the_answer(
     owner.grant("bob", text_of(BOB), ["visits", "staff"])
     owner._versions.open_newest()
     before = max(event.number for event in made.transcript.events())
-    for who in (ADA, BOB):
-        made.opened(who)
+    for who in (ADA, BOB):  # who remember what the owner does
+        made.session(who).ask(Open(owner._versions.anchor.seen))
     owner._versions.open_newest()
     events = [e for e in made.transcript.events() if e.number > before and e.kind == "answer"]
     assert len({e["bytes"] for e in events}) == 1

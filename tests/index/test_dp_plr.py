@@ -281,7 +281,7 @@ def test_no_noise_but_from_the_noise_module() -> None:
     enclave = {f"enclave/{name}.py" for name in ("loads", "pages", "sessions", "sharing", "versions")}
     assert {name for name in found if name.startswith("enclave/")} == enclave
     rooms = {name if name.startswith("privacy/") else name.split("/")[0] for name in found}
-    elsewhere = {"durable.py", "gateway", "opening.py", "owner", "provider", "store", "wire"}
+    elsewhere = {"durable.py", "gateway", "lab", "owner", "provider", "store", "wire"}
     assert rooms == {"enclave", "privacy/noise.py", *elsewhere}
     assert not re.search(r"np\.random|default_rng|float\(", sources["privacy/noise.py"])
 

@@ -275,7 +275,8 @@ def test_a_schema_file_declares_everything(tmp_path: Path) -> None:
         assert report.indexes == ("K",)
         assert [column.name for column in db.table("t").schema] == ["x", "K"]
         assert db.sql("SELECT * FROM t ORDER BY k").fetchall() == [("a", 0), ("b", 1)]
-        db.load("t", path, capacity=16, page_rows=16, schema=scumble.SchemaFile.read(tmp_path / "t.schema"))
+        again = scumble.SchemaFile.read(tmp_path / "t.schema")
+        db.load("t", path, capacity=16, page_rows=16, schema=again, again=True)
         more = pa.table({"k": [1], "x": ["a"], "y": [1]})
         with pytest.raises(InvalidParameter, match="the schema has no line for the column 'y'"):
             db.load("u", more, capacity=16, schema=tmp_path / "t.schema")

@@ -39,7 +39,7 @@ class FreshKeys:
             self._waiting[public_key] = self._clock(), private_key
         return public_key
 
-    def take(self, public_key: bytes) -> X25519PrivateKey:
+    def use_up(self, public_key: bytes) -> X25519PrivateKey:
         """The private half of a public key, which nobody gets a second time; Unavailable if there is none left."""
         with self._turn:
             self._drop_old(MOST_KEYS)

@@ -7,7 +7,6 @@ is made in two steps: the enclave drafts a version, and commits it when the clie
 opened.
 """
 
-import json
 import os
 import threading
 from collections.abc import Callable
@@ -149,8 +148,7 @@ class EnclaveSession:
     @property
     def _opened_bytes(self) -> int:
         """How long the answer with a catalog is at least: as long whatever part of the catalog is visible."""
-        manifest = self._current.manifest
-        return 1024 + len(json.dumps(manifest.catalog.to_json())) + 2 * len(manifest.access.policy)
+        return 256 + len(pack_answer(self._current.opened_by_owner()))
 
     # --- versions ----------------------------------------------------------------------------------
 
@@ -398,7 +396,7 @@ class TrustedEnclave:
 
         The key that it is sealed to, which comes before it, is used up, whatever the greeting is.
         """
-        greeting = open_greeting(self._keys.take(sealed[:PUBLIC_KEY_BYTES]), sealed[PUBLIC_KEY_BYTES:])
+        greeting = open_greeting(self._keys.use_up(sealed[:PUBLIC_KEY_BYTES]), sealed[PUBLIC_KEY_BYTES:])
         salt = os.urandom(SALT_BYTES)
         channel = Channel.derived(greeting.request_key, greeting.answer_key, salt)
         try:

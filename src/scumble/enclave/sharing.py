@@ -100,7 +100,7 @@ class Sharing:
         end = LENGTH_BYTES + int.from_bytes(rest[:LENGTH_BYTES], "little")
         giver = self._met(ours, rest[LENGTH_BYTES:end])
         giver.check(giver.like_us, self._clock())
-        cipher = _cipher(self._keys.take(taker), giver.key, theirs + ours, giver.key + taker)
+        cipher = _cipher(self._keys.use_up(taker), giver.key, theirs + ours, giver.key + taker)
         try:
             vault = cipher.decrypt(_ONLY_NONCE, rest[end:], None)
         except InvalidTag:

@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cryptography.exceptions import InvalidTag
 
@@ -359,6 +359,10 @@ class OpenVersion:
         grants = access.grants if grant is None else ()
         charges = access.charges(grant)
         return Opened(self.catalog, self.manifest.hash, access.owner, grant, grants, self.links, charges, access.policy)
+
+    def opened_by_owner(self) -> Opened:
+        """What an owner would get to know: nobody gets more, so that all get as much."""
+        return replace(self, grant=None).opened()
 
     def __repr__(self) -> str:
         return f"<OpenVersion {self.manifest.catalog.version}>"
