@@ -259,7 +259,7 @@ class Storm:
         """No file that the head does not name, at the provider's or beside the key."""
         beside = {path.name for path in self._home.iterdir()}
         if wrong_files(self._front.folder / "default" / self._name, version, runs) or beside != {
-            f"{self._name}.{suffix}" for suffix in ("key", "ledger", "anchor", "pins")
+            f"{self._name}.{suffix}" for suffix in ("key", "ledger", "anchor", "pins", "policy")
         }:
             self._found("files left behind")
 

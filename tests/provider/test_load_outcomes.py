@@ -119,7 +119,7 @@ def test_enclaves_that_are_killed_three_times_cost_once_and_the_command_says_how
             assert load(service, home) == 1
         assert len(kills) == 3
         said = capsys.readouterr().err
-        assert "nothing was loaded; the rows are not in the table; epsilon 1.1 and delta" in said
+        assert "the rows are not in the table; epsilon 1.1 and delta" in said
         assert "stays spent on them" in said
         assert "load the same rows on the same terms again: that is recognised, and costs nothing more" in said
         assert spent(home) == COST
@@ -138,7 +138,7 @@ def test_a_service_that_is_killed_and_stays_away_leaves_the_outcome_open_and_the
     with serving(tmp_path / "served") as service:
         with service.create("db", home, connect_seconds=0.2, delta_limit="1e-6") as db, monkeypatch.context() as patch:
             before("build", lambda: end(service), patch)
-            with pytest.raises(Unfinished, match=r"nobody can tell whether the rows are in the table; epsilon 1\.1"):
+            with pytest.raises(Unfinished, match=r"the rows are not in the table; epsilon 1\.1"):
                 db.load("t", rows, indexes=[INDEX])
         with serving(tmp_path / "served", port=service.port) as again, again.open("db", home) as db:
             assert db.load("t", rows, indexes=[INDEX]).retried

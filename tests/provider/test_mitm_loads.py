@@ -29,10 +29,10 @@ from meddling import (
 from sample_rows import OPTIONS, QUERIES, answer, answers_right, batch, loaded
 
 import scumble
-from scumble.errors import ScumbleError, Unavailable
+from scumble.errors import ScumbleError, Unavailable, Unfinished
 from serving import Serving, serving
 
-STEPS = ("open", "begin", "rows", "reserve", "build")
+STEPS = ("open", "begin", "rows", "pay", "paid", "reserve", "build", "commit")
 """The sealed requests of a load, after the database is held for writing."""
 
 
@@ -110,7 +110,7 @@ SURE = (dropped, unanswered, _twice)
 """After these, the client itself sees to it that the batch is there."""
 
 
-@pytest.mark.parametrize("step", [*(pytest.param(step, marks=pytest.mark.slow) for step in STEPS[:-1]), "build"])
+@pytest.mark.parametrize("step", [*(pytest.param(step, marks=pytest.mark.slow) for step in STEPS[:-1]), "commit"])
 @pytest.mark.parametrize("trick", TRICKS)
 def test_a_batch_is_there_once_or_not_at_all(loads: Loads, step: str, trick: Meddle) -> None:
     loads.proxy.meddle = at(step, trick)
@@ -119,7 +119,7 @@ def test_a_batch_is_there_once_or_not_at_all(loads: Loads, step: str, trick: Med
     assert loads.last_is_there or failure is not None
 
 
-def test_a_build_that_was_held_back_is_done_late_and_once(loads: Loads) -> None:
+def test_a_commit_that_was_held_back_is_done_late_and_once(loads: Loads) -> None:
     held, back = held_back()
 
     def never_leave(request: Request, forward: Forward) -> Answer:
@@ -127,7 +127,7 @@ def test_a_build_that_was_held_back_is_done_late_and_once(loads: Loads) -> None:
             return Answer(409, {}, b'{"error": "Busy", "message": "another load is writing", "hint": null}')
         return Answer(204) if request.kind in ("leave", "let_go") else holding_back(request, forward)
 
-    holding_back = at("build", back)
+    holding_back = at("commit", back)
     loads.proxy.meddle = never_leave  # so that the first session stays, and keeps the right to write
     with pytest.raises(ScumbleError, match="another load"):
         loaded(loads.client, loads.next)
@@ -142,8 +142,8 @@ def test_a_build_that_was_held_back_is_done_late_and_once(loads: Loads) -> None:
     assert loads.load() is None  # and nothing else is there than all of these, each once
 
 
-def test_a_build_that_is_cut_off_at_work_goes_on_though_its_client_lets_go(tmp_path: Path) -> None:
-    """And the client, who has no second look at the rows, finds that they are there."""
+def test_a_build_that_is_cut_off_at_work_comes_to_nothing(tmp_path: Path) -> None:
+    """It goes on to its end, but nobody signs what it has made: the client, who has no second look, is told so."""
     rows = 20_000
     building: list[threading.Thread] = []
     with serving(tmp_path / "served", "--enclaves", "1") as service, meddling(service.port) as proxy:
@@ -172,21 +172,25 @@ def test_a_build_that_is_cut_off_at_work_goes_on_though_its_client_lets_go(tmp_p
         with proxy.create("cut", tmp_path) as client:
             proxy.meddle = going_on
             try:
-                client.load("t", batch(0, rows).to_reader(), **{**OPTIONS, "capacity": rows})
+                with pytest.raises(Unfinished, match="the rows are not in the table"):
+                    client.load("t", batch(0, rows).to_reader(), **{**OPTIONS, "capacity": rows})
             finally:
                 os.kill(enclave, signal.SIGCONT)
             building[0].join()
+            assert client.tables == ()
+            spent = client.ledger.spent()
+            assert client.load("t", batch(0, rows), **{**OPTIONS, "capacity": rows}).retried
+            assert client.ledger.spent() == spent
             assert client.sql("SELECT count(*) FROM t").fetchall() == [(rows,)]
-            assert client.check() > 0
 
 
-def test_a_build_after_the_client_has_loaded_anew_builds_nothing(loads: Loads) -> None:
+def test_a_commit_after_the_client_has_loaded_anew_changes_nothing(loads: Loads) -> None:
     held, back = held_back()
 
     def stay(request: Request, forward: Forward) -> Answer:
         return Answer(204) if request.kind == "leave" else holding_back(request, forward)
 
-    holding_back = at("build", back)
+    holding_back = at("commit", back)
     loads.proxy.meddle = stay
     assert loads.load() is None
     assert loads.last_is_there
@@ -291,6 +295,6 @@ def test_unavailable_is_what_a_load_says_whose_end_is_never_known(
         loads.proxy.meddle = dropped
         raise Cut
 
-    loads.proxy.meddle = at("build", gone)
-    assert loads.load() is Unavailable
+    loads.proxy.meddle = at("commit", gone)
+    assert loads.load() is Unfinished
     assert not loads.last_is_there
