@@ -201,7 +201,7 @@ def _patches(taint: Taint) -> list[Any]:
 
     open_pages, write_pages = pages.RunReader.open_pages, pages.RunWriter.write_pages
     executed, load = execute.execute, build.Load.build
-    agree = kernels.rows_agree
+    agree, printed = kernels.rows_agree, pages.DataKeys.fingerprint
     append, cumulative, fit = build.Load.append, kernels.cumulative_counts, DPPLRIndex.fit_counts
 
     def opened(self: Any, column: int, first_page: int, count: int) -> NDArray[np.uint8]:
@@ -224,6 +224,11 @@ def _patches(taint: Taint) -> list[Any]:
         taint.show(ends)
         return agree(ends, least, most)
 
+    def fingerprint(self: Any, digest: bytes) -> bytes:  # a keyed hash is random to whoever has not the key
+        made = printed(self, digest)
+        taint.show(np.frombuffer(made, np.uint8))
+        return made
+
     def curve(keys: NDArray[np.int64], ranks: int) -> NDArray[np.int64]:
         counts = cumulative(keys, ranks)
         taint.show(counts)
@@ -245,6 +250,7 @@ def _patches(taint: Taint) -> list[Any]:
         mock.patch.object(sessions, "execute", execution),
         mock.patch.object(build.Load, "append", appended),
         mock.patch.object(kernels, "rows_agree", agreed),
+        mock.patch.object(pages.DataKeys, "fingerprint", fingerprint),
         mock.patch.object(kernels, "cumulative_counts", curve),
         mock.patch.object(pages.RunWriter, "write_pages", written),
         mock.patch.object(build.Load, "build", built),

@@ -153,7 +153,7 @@ class Load:
         self._rows = Rows(storage, self._layout.words, max(chunk_rows, page_rows))
         self._check = RowCheck(self._layout, rules_of(table.schema, orders))
         self._hash = sha256()  # of the rows as they come, however they are cut
-        self._noise_key = b""
+        self._noise_key = self._fingerprint = b""
         self._capacity = 0
         self._writers: list[RunWriter] = []
         self._runs: tuple[Run, ...] | None = None
@@ -162,19 +162,21 @@ class Load:
         """Take some rows, laid out as wire/requests.py says."""
         if len(rows) % (8 * self._layout.words):
             raise InvalidParameter("a row is cut short", hint="send whole rows")
+        if self._fingerprint:
+            raise InvalidParameter("the rows were paid for already", hint="begin another load")
         self._hash.update(rows)
         batch = np.frombuffer(rows, np.int64).reshape(-1, self._layout.words)
         self._check.look_at(batch)
         self._rows.append(batch)
 
-    def seal_rows(self, batch: str) -> bytes:
-        """Name the batch, and take the rows that were sent, dummies included, for all of it: their digest, SECRET.
+    def seal_rows(self, batch: str, keys: DataKeys) -> bytes:
+        """Name the batch, and take the rows that were sent, dummies included, for all of it: their fingerprint.
 
         BadRows if any of them does not fit the table, before it is paid for: which one it is, nobody learns.
         """
         self._check.settle(0, len(self._rows))
-        self.batch = batch
-        return self._hash.digest()
+        self.batch, self._fingerprint = batch, keys.fingerprint(self._hash.digest())
+        return self._fingerprint
 
     def is_paid(self, payment: Payment | None, request: Build) -> bool:
         """Whether just these rows were paid for under the batch's name, and all that they cost, if anything."""
@@ -182,7 +184,7 @@ class Load:
             return False
         if payment is None:
             return not (self.cost.epsilon or self.cost.delta)
-        return payment.digest == self._hash.digest() and payment.covers(self.cost)
+        return payment.digest == self._fingerprint and payment.covers(self.cost)
 
     def reserve(self, keys: DataKeys, capacity: int) -> None:
         """Make room for the runs; `capacity`, public, is how many rows were sent, dummies included.
@@ -194,6 +196,7 @@ class Load:
             raise InvalidParameter("the rows do not fill the capacity", hint="send dummy rows to the end of a page")
         self._check.settle(0, capacity)
         self._capacity, self._noise_key = capacity, keys.noise()
+        self._fingerprint = keys.fingerprint(self._hash.digest())
         pages = capacity // self._page_rows
         self._writers = [
             RunWriter(self._storage, keys, self.table, os.urandom(16).hex(), pages, self._page_rows)
@@ -243,7 +246,7 @@ class Load:
         is tried, and the index depends on neither.
         """
         terms = index_terms(order), self._capacity, self._layout.words, self._layout.key_offset
-        return Noise.derived(self._noise_key, "index", batch=self.batch, terms=terms, digest=self._hash.digest())
+        return Noise.derived(self._noise_key, "index", batch=self.batch, terms=terms, digest=self._fingerprint)
 
     def _seal(self, writer: RunWriter, attribute: str | None, index: IndexModel | None) -> Run:
         for first_page, rows in self._pieces():

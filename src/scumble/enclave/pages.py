@@ -7,6 +7,7 @@ swapped, truncated or taken from elsewhere is Tampered.
 """
 
 import hashlib
+import hmac
 import os
 import struct
 from dataclasses import dataclass, replace
@@ -47,6 +48,10 @@ class DataKeys:
     def noise(self) -> bytes:
         """The secret from which the noise of indexes is derived, and nothing else."""
         return self._derive(b"scumble index noise v1", b"")
+
+    def fingerprint(self, digest: bytes) -> bytes:
+        """A keyed hash of a digest of rows: it tells whether rows are the same, and to nobody else anything of them."""
+        return hmac.digest(self._derive(b"scumble rows v1", b""), digest, "sha256")
 
     def _derive(self, purpose: bytes, salt: bytes) -> bytes:
         return HKDF(SHA256(), KEY_BYTES, salt or None, purpose + b"|" + self._database).derive(self.data_key)

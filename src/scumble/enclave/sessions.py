@@ -310,7 +310,7 @@ class EnclaveSession:
     def _pay(self, request: requests.Pay) -> Draft | None:
         """Draft a version that records what is paid for the rows that were sent: before anything is drawn for them."""
         version, load = self._current, self._current_load
-        payment = Payment(request.batch, load.seal_rows(request.batch), request.charges)
+        payment = Payment(request.batch, load.seal_rows(request.batch, version.keys), request.charges)
         access = version.manifest.access.paying(payment, version.grant)
         return None if access is version.manifest.access else self._draft_access(access)
 
