@@ -45,7 +45,7 @@ EXCEPTIONS = {
     ("queries.py", "given"): "a list of validities: empty if no column is nullable, which is public",
     ("queries.py", "not given"): "the same",
     ("loads.py", "self._rows.sort(key_word)"): "the oblivious sort of `Rows`, not an array's",
-    ("versions.py", "sorted(real_rows.items())"): "by the runs' names, which are public and differ",
+    ("manifests.py", "sorted(real_rows.items())"): "by the runs' names, which are public and differ",
 }
 
 

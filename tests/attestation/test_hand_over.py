@@ -15,8 +15,9 @@ from scumble.attestation import Evidence, Policy, Producer, Tcb, dcap, snp
 from scumble.attestation.policy_document import SignedPolicy
 from scumble.enclave.fresh_keys import FreshKeys
 from scumble.enclave.grants import AccessList
+from scumble.enclave.manifests import Manifest
 from scumble.enclave.sharing import Sharing
-from scumble.enclave.versions import Manifest, Unlocked, Vault
+from scumble.enclave.vault import Unlocked, Vault
 from scumble.errors import AttestationRefused, ScumbleError, Tampered
 from scumble.wire.catalog import Catalog
 

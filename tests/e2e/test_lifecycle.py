@@ -26,7 +26,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import scumble
 from scumble.enclave.grants import AccessList
 from scumble.enclave.sessions import TrustedEnclave
-from scumble.enclave.versions import Vault
+from scumble.enclave.vault import Vault
 from scumble.errors import BadQuery, KeyRefused, Locked, Overdraft, Refused, ScumbleError, Stale, Tampered, Unavailable
 from scumble.index.file import decode
 from scumble.owner import versions

@@ -23,8 +23,8 @@ from typing import Any
 import pytest
 from databases import copy, counted, create, expected, files, load, reopen, rows, stored, sums
 
+from scumble.enclave.manifests import open_manifest
 from scumble.enclave.pages import DataKeys
-from scumble.enclave.versions import open_manifest
 from scumble.errors import KeyRefused, NewerVersion, NotFound, ScumbleError, Tampered
 from scumble.owner.database import Database
 from scumble.owner.keys import OwnerKey

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from scumble.enclave.grants import AccessList
+from scumble.enclave.manifests import seal_manifest
 from scumble.enclave.pages import DataKeys
-from scumble.enclave.versions import seal_manifest
 from scumble.errors import NotFound, Tampered
 from scumble.types import Column, Schema, parse_type
 from scumble.wire.catalog import Catalog, Run, Table

@@ -11,7 +11,7 @@ import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from scumble.enclave.sessions import TrustedEnclave
-from scumble.enclave.versions import Vault
+from scumble.enclave.vault import Vault
 from scumble.owner import key_file
 from scumble.owner.database import Database
 from scumble.owner.indexes import IndexSpec

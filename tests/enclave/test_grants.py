@@ -14,7 +14,7 @@ from enclave_visitors import ADA, BOB, Clinic, clinic, load_request, text_of
 
 from scumble.enclave.grants import Cost
 from scumble.enclave.sessions import TrustedEnclave
-from scumble.enclave.versions import Vault
+from scumble.enclave.vault import Vault
 from scumble.errors import InvalidParameter, Locked, NotFound, Overdraft, Refused, ScumbleError, Stale, Tampered
 from scumble.owner.database import Database
 from scumble.owner.keys import OwnerKey

@@ -10,17 +10,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from enclave_tables import DATA_KEY, DATABASE, KEYS, OWNER, OWNER_KEY, TITLE, MemoryStorage, signed_manifest, table_of
 
 from scumble.enclave.grants import AccessList
+from scumble.enclave.manifests import Manifest, Seen, check_chain, links_since, open_head, open_manifest, seal_manifest
 from scumble.enclave.pages import DataKeys
-from scumble.enclave.versions import (
-    Manifest,
-    Seen,
-    Vault,
-    check_chain,
-    links_since,
-    open_head,
-    open_manifest,
-    seal_manifest,
-)
+from scumble.enclave.vault import Vault
 from scumble.errors import ScumbleError, Tampered
 from scumble.wire.catalog import Catalog, Run
 from scumble.wire.grants import Grant

@@ -14,8 +14,9 @@ from hand_over import Carried, Code
 from scumble.attestation import report_data
 from scumble.enclave.fresh_keys import FreshKeys
 from scumble.enclave.grants import AccessList
+from scumble.enclave.manifests import Manifest
 from scumble.enclave.sharing import MOST_CHALLENGES, NONCE_BYTES, Sharing
-from scumble.enclave.versions import Manifest, Vault
+from scumble.enclave.vault import Vault
 from scumble.errors import AttestationRefused, ScumbleError, Tampered, Unavailable
 from scumble.wire.catalog import Catalog
 

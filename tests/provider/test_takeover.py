@@ -14,8 +14,8 @@ from fronts import Older, Provider
 from sample_rows import OPTIONS, answers_right, batch, loaded
 
 from scumble.enclave.grants import AccessList
+from scumble.enclave.manifests import seal_manifest
 from scumble.enclave.pages import DataKeys
-from scumble.enclave.versions import seal_manifest
 from scumble.errors import Locked, Refused, ScumbleError, Tampered
 from scumble.owner.database import Database
 from scumble.owner.keys import AnalystKey, OwnerKey

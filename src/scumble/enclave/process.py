@@ -24,7 +24,7 @@ from scumble import attestation
 from scumble.enclave.fresh_keys import FreshKeys
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.enclave.sharing import Sharing
-from scumble.enclave.versions import Vault
+from scumble.enclave.vault import Vault
 from scumble.errors import ScumbleError, Tampered, Unavailable
 from scumble.wire import pipe as jobs
 from scumble.wire.messages import from_list, to_list

@@ -18,10 +18,12 @@ from scumble.enclave.fresh_keys import KEY_BYTES as PUBLIC_KEY_BYTES
 from scumble.enclave.fresh_keys import FreshKeys
 from scumble.enclave.grants import AccessList, Payment
 from scumble.enclave.loads import Load, begin_load, draft_load
+from scumble.enclave.manifests import check_chain
 from scumble.enclave.pages import KEY_BYTES, DataKeys, reseal_run
 from scumble.enclave.queries import CompiledPlan, answer_bytes, execute
 from scumble.enclave.quotas import NODE_BYTES, Signers
-from scumble.enclave.versions import History, OpenVersion, Pending, Vault, check_chain
+from scumble.enclave.vault import Vault
+from scumble.enclave.versions import History, OpenVersion, Pending
 from scumble.errors import BadRows, Busy, InvalidParameter, Refused, Stale
 from scumble.wire import requests
 from scumble.wire.channel import (

@@ -29,7 +29,7 @@ from scumble import attestation
 from scumble.attestation import Evidence, Policy, Verdict
 from scumble.attestation.policy_document import SignedPolicy
 from scumble.enclave.fresh_keys import KEY_BYTES, FreshKeys
-from scumble.enclave.versions import Unlocked, Vault
+from scumble.enclave.vault import Unlocked, Vault
 from scumble.errors import AttestationRefused, Tampered
 
 __all__ = ["Sharing"]

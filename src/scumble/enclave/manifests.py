@@ -1,0 +1,189 @@
+"""Manifests: how the versions of a database are sealed, signed and chained to each other.
+
+The catalog and the signatures are public; the number of real rows in each run, the grants and the payments are SECRET.
+A manifest is sealed under the data key with the catalog as associated data, and signed by its maker: the owner, whom
+the chain of titles leads to from the database's id, or somebody whom the owner has certified. Each names the hash of
+the one before it. Who remembers one version can therefore tell a later one from a forged or an earlier one.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidTag
+
+from scumble.enclave.grants import AccessList
+from scumble.enclave.pages import NONCE_BYTES, DataKeys
+from scumble.errors import InvalidParameter, NotFound, Tampered
+from scumble.wire.catalog import Catalog
+from scumble.wire.lineage import Draft, Link, check_link, check_titles, data_key_hash, is_derived, title_at
+from scumble.wire.storage import LENGTH, Envelope, Storage, unpack
+
+__all__ = [
+    "Manifest",
+    "Seen",
+    "check_chain",
+    "links_since",
+    "open_head",
+    "open_manifest",
+    "read_head",
+    "seal_manifest",
+    "signed_catalog",
+]
+
+ROW_COUNT_BYTES = 24  # a run's name, and how many of its rows are real
+
+Seen = tuple[int, int, str]
+"""A version as somebody remembers it: how many restores came before it, its number, and its hash."""
+
+
+@dataclass(frozen=True, eq=False)
+class Manifest:
+    """A version: its public catalog, its hash and its signature, and SECRET, the real rows of each run, and the rights.
+
+    A version of release 0.1 has no signature.
+    """
+
+    catalog: Catalog
+    hash: str
+    real_rows: dict[str, int]
+    access: AccessList
+    link: Link | None = None
+
+    @property
+    def seen(self) -> Seen:
+        return self.catalog.restores, self.catalog.version, self.hash
+
+    def __repr__(self) -> str:
+        return f"Manifest(version={self.catalog.version}, real_rows=<secret>, access=<secret>)"
+
+
+def seal_manifest(
+    keys: DataKeys, catalog: Catalog, real_rows: dict[str, int], access: AccessList
+) -> tuple[bytes, bytes]:
+    """The public and the sealed part. How long the latter is depends on the number of runs, grants and payments."""
+    public = json.dumps(catalog.to_json(), separators=(",", ":")).encode()
+    rows = b"".join(bytes.fromhex(run) + rows.to_bytes(8, "little") for run, rows in sorted(real_rows.items()))
+    secret = LENGTH.pack(len(rows)) + rows + access.to_bytes()
+    nonce = os.urandom(NONCE_BYTES)
+    return public, nonce + keys.manifest.encrypt(nonce, secret, public)
+
+
+def open_manifest(keys: DataKeys, manifest: bytes) -> Manifest:
+    """The inverse, if whoever had the right to has signed it, or Tampered."""
+    envelope = unpack(manifest)
+    public, sealed = envelope.public, envelope.sealed
+    try:
+        secret = keys.manifest.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], public)
+    except (InvalidTag, ValueError):
+        raise Tampered from None
+    (length,) = LENGTH.unpack_from(secret)
+    counts, block = secret[LENGTH.size : LENGTH.size + length], secret[LENGTH.size + length :]
+    rows = {
+        counts[at : at + 16].hex(): int.from_bytes(counts[at + 16 : at + ROW_COUNT_BYTES], "little")
+        for at in range(0, length, ROW_COUNT_BYTES)
+    }
+    catalog, link = signed_catalog(envelope)
+    access = AccessList.from_bytes(block)
+    if link is not None:
+        title = title_at(catalog.titles, catalog.version)
+        if title.owner != access.owner or title.data_key_hash != data_key_hash(catalog.database, keys.data_key):
+            raise Tampered
+    return Manifest(catalog, envelope.hash, rows, access, link)
+
+
+def signed_catalog(envelope: Envelope) -> tuple[Catalog, Link | None]:
+    """A manifest's catalog and signature, which needs no key; Tampered unless the owner, or its like, has signed it."""
+    try:
+        catalog = Catalog.from_json(json.loads(envelope.public))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidParameter):
+        raise Tampered from None
+    if not envelope.signed:
+        if catalog.titles or is_derived(catalog.database):
+            raise Tampered
+        return catalog, None
+    check_titles(catalog.database, catalog.titles)
+    link = Link.from_bytes(envelope.signed)
+    if link.draft != Draft(catalog.restores, catalog.version, catalog.previous, envelope.hash):
+        raise Tampered
+    check_link(catalog.database, catalog.titles, link)
+    return catalog, link
+
+
+def open_head(storage: Storage, keys: DataKeys, database: str) -> Manifest:
+    """The current version, if these keys open it and it is of this database; else Tampered."""
+    head = open_manifest(keys, read_head(storage))
+    if head.catalog.database != database:
+        raise Tampered
+    return head
+
+
+def read_head(storage: Storage) -> bytes:
+    """The current manifest's file; Tampered if there is none."""
+    try:
+        return storage.head()
+    except NotFound:
+        raise Tampered from None
+
+
+# --- how versions follow each other ------------------------------------------------------------------
+
+
+def check_chain(storage: Storage, head: Manifest) -> None:
+    """Walk back to the first version, or Tampered."""
+    _walk(storage, head, lambda catalog: catalog.version == 1)
+
+
+def links_since(storage: Storage, head: Manifest, seen: Seen) -> tuple[Link, ...]:
+    """The signatures that lead from a version to the head; Tampered unless the head is that version or follows it.
+
+    It also follows one that was seen if the owner has taken an older version for the newest since then.
+    """
+    restores, version, digest = seen
+    if head.seen == seen:
+        return ()
+
+    def reached(catalog: Catalog) -> bool:
+        if catalog.version == version + 1 and catalog.previous == digest and catalog.restores >= restores:
+            return True
+        if catalog.version <= 1 or (catalog.version <= version + 1 and catalog.restores <= restores):
+            raise Tampered
+        return False
+
+    links = _walk(storage, head, reached, restores)
+    for first in links[:1]:
+        owner = title_at(head.catalog.titles, first.draft.version).owner
+        if first.draft.restores > restores and first.signer != owner:
+            raise Tampered
+    return links
+
+
+def _walk(
+    storage: Storage, head: Manifest, reached: Callable[[Catalog], bool], restores: int | None = None
+) -> tuple[Link, ...]:
+    """The signatures of versions, from one that is `reached`, or that was restored since, to the head; or Tampered.
+
+    Manifests are taken by their hashes and signatures alone: that needs no key, not even one that was replaced since.
+    """
+    catalog, link, links = head.catalog, head.link, []
+    while True:
+        if link is not None:
+            links.append(link)
+        if reached(catalog):
+            break
+        try:
+            earlier = unpack(storage.manifest(catalog.version - 1))
+        except NotFound:
+            raise Tampered from None
+        before, link_before = signed_catalog(earlier)
+        if earlier.hash != catalog.previous or before.version != catalog.version - 1:
+            raise Tampered
+        if before.database != catalog.database or before.titles != catalog.titles[: len(before.titles)]:
+            raise Tampered
+        if link is not None and link_before is not None:
+            check_link(catalog.database, head.catalog.titles, link, link_before.draft)
+        if restores is not None and catalog.restores > max(before.restores, restores):
+            break  # the owner has signed this one, after a restore
+        catalog, link = before, link_before
+    return tuple(reversed(links))
