@@ -76,7 +76,7 @@ def _owner(owner: scumble.Database, plain: Any, types: dict[str, str], show: Any
 def _analyst(service: Running, owner: scumble.Database, keys: Path, show: Any) -> bool:
     key = AnalystKey.create(keys / "alice.key", None)
     owner.grant("alice", key.text, ["visits"])
-    with scumble.open(service.url("clinic"), key=keys / "alice.key", **SIMULATED) as alice:
+    with scumble.open(service.url("clinic"), key=keys / "alice.key", first_opening=True, **SIMULATED) as alice:
         same = alice.sql(QUERY).fetchall() == owner.sql(QUERY).fetchall()
         show("  analyst   ", f"alice, who was granted visits, gets {'the same answer' if same else 'ANOTHER ANSWER'}")
         owner.revoke("alice")
@@ -92,7 +92,7 @@ def _stranger(service: Running, keys: Path, show: Any) -> bool:
     """Query the table with a valid key that was granted nothing; True if that is refused."""
     AnalystKey.create(keys / "mallory.key", None)
     try:
-        with scumble.open(service.url("clinic"), key=keys / "mallory.key", **SIMULATED) as mallory:
+        with scumble.open(service.url("clinic"), key=keys / "mallory.key", first_opening=True, **SIMULATED) as mallory:
             mallory.sql(QUERY)
     except ScumbleError as error:
         show(

@@ -8,6 +8,7 @@ import getpass
 import inspect
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,6 +20,7 @@ import typer
 
 from scumble import opening
 from scumble.errors import InvalidParameter, NotFound
+from scumble.owner.anchor import NoAnchor
 from scumble.owner.database import Database
 from scumble.owner.key_file import check_strength
 from scumble.owner.remote.address import is_address
@@ -65,7 +67,11 @@ def opened(target: str, key: Path | None, *, asked: Asked | None = None, **terms
     """
     if not is_address(target):
         check_there(Path(target))
-    database = opening.open(target, key=key, passphrase=asked or asking(), **terms, **service_options())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", NoAnchor)
+        database = opening.open(target, key=key, passphrase=asked or asking(), **terms, **service_options())
+    for each in caught:
+        typer.echo(f"warning: {each.message}", err=True)
     with database:
         yield database
 

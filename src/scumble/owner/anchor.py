@@ -24,13 +24,18 @@ from scumble.owner.key_file import canonical, parse_canonical, read_small, repla
 from scumble.wire.channel import is_signed, signed_parts
 from scumble.wire.grants import Grant
 
-__all__ = ["Anchor", "anchor_text", "database_in", "read_anchor_text"]
+__all__ = ["Anchor", "NoAnchor", "anchor_text", "database_in", "read_anchor_text"]
 
 _FORMAT = 2
 _HASH = re.compile("[0-9a-f]{64}")
 _DATABASE = re.compile("[0-9a-f]{16,64}")
 _TEXT = "scumble-anchor-1:"
 _SIGNED = b"scumble anchor text v1"
+
+
+class NoAnchor(UserWarning):
+    """An analyst opens a database on a device where it was never opened: an old version would pass."""
+
 
 Used = Mapping[str, tuple[Fraction, Fraction]]
 

@@ -16,7 +16,7 @@ from scumble.durable import clear_drafts
 from scumble.errors import BadQuery, Busy, KeyRefused, Locked, Refused, Stale, Tampered, Unavailable, Unfinished
 from scumble.index.file import decoded
 from scumble.owner import key_file
-from scumble.owner.anchor import Anchor
+from scumble.owner.anchor import Anchor, NoAnchor
 from scumble.owner.keys import AnalystKey, Key, OwnerKey, open_key
 from scumble.owner.policies import Policies
 from scumble.owner.session import Session
@@ -246,7 +246,7 @@ class Versions:
                 hint="bring it along from another device with `scumble anchor`, or accept what is there with "
                 "--first-opening",
             )
-        warnings.warn(f"{what}; this one is remembered from now on", UserWarning, stacklevel=2)
+        warnings.warn(f"{what}; this one is remembered from now on", NoAnchor, stacklevel=2)
 
     def refresh(self) -> None:
         """Open the newest version, if the service says that there is another one."""
