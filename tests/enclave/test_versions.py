@@ -154,6 +154,8 @@ def test_a_database_cannot_be_given_away_without_both_keys() -> None:
         _refused(_catalog(2, titles=titles), keys=new, access=ACCESS, signer=EVE)
     _refused(_catalog(2, titles=(TITLE, honest)), keys=new, access=ACCESS, signer=OWNER)  # it is no longer the owner's
     _refused(_catalog(2, titles=(TITLE, honest)), keys=KEYS, access=theirs, signer=EVE)  # nor under the old data key
+    later = next_title(DATABASE, 3, OWNER, EVE, new_data_key)  # who has the old key signs below the title that ended it
+    _refused(_catalog(2, titles=(TITLE, later)))
 
 
 def test_an_id_belongs_to_the_key_that_it_is_a_hash_of() -> None:

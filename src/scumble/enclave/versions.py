@@ -24,6 +24,7 @@ from scumble.wire.grants import Grant
 from scumble.wire.lineage import (
     Draft,
     Link,
+    Seen,
     Title,
     check_link,
     check_titles,
@@ -52,9 +53,6 @@ __all__ = [
 
 
 ROW_COUNT_BYTES = 24  # a run's name, and how many of its rows are real
-
-Seen = tuple[int, int, str]
-"""A version as somebody remembers it: how many restores came before it, its number, and its hash."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +123,8 @@ def _signed_catalog(envelope: Envelope) -> tuple[Catalog, Link | None]:
     check_titles(catalog.database, catalog.titles)
     link = Link.from_bytes(envelope.signed)
     if link.draft != Draft(catalog.restores, catalog.version, catalog.previous, envelope.hash):
+        raise Tampered
+    if catalog.titles[-1].version > catalog.version:  # or a key that was replaced could sign below the last title
         raise Tampered
     check_link(catalog.database, catalog.titles, link)
     return catalog, link

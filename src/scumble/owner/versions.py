@@ -23,15 +23,13 @@ from scumble.owner.session import Session
 from scumble.wire.catalog import Catalog
 from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant, parse_public_key
-from scumble.wire.lineage import Draft, Link, check_link, check_titles, data_key_hash, is_derived, title_at
+from scumble.wire.lineage import Draft, Seen, check_follows, data_key_hash, is_derived, title_at
 from scumble.wire.requests import Create, Open, Opened, Request, Restore
 from scumble.wire.storage import Service
 
 __all__ = ["Versions", "begin", "check_opened"]
 
 T = TypeVar("T")
-Seen = tuple[int, int, str]
-"""A version as an anchor has it: how many restores came before it, its number, and its hash."""
 
 TRIES = 5  # of a statement whose table keeps changing, and of a change
 LOCKED_SECONDS = 10.0  # to wait for an enclave to be told a new key
@@ -389,7 +387,7 @@ def check_opened(opened: Opened, key: Key, seen: Seen | None, owner: str | None)
         if is_derived(catalog.database) or isinstance(key, AnalystKey):
             raise Tampered
         return
-    check_titles(catalog.database, catalog.titles)
+    check_follows(catalog.database, catalog.titles, links, seen, opened.seen)
     title = title_at(catalog.titles, catalog.version)
     owners = {each.owner.hex() for each in catalog.titles}
     if title.owner != opened.owner or (owner is not None and owner not in owners):
@@ -398,27 +396,4 @@ def check_opened(opened: Opened, key: Key, seen: Seen | None, owner: str | None)
         key.public_key(),
         data_key_hash(key.database, key.data_key()),
     ):
-        raise Tampered
-    head = (catalog.restores, catalog.version, opened.hash)
-    if seen == head and not links:
-        return
-    if not links or (links[-1].draft.restores, links[-1].draft.version, links[-1].draft.hash) != head:
-        raise Tampered
-    if seen is not None:
-        _check_first(catalog, links[0], seen)
-    before = None
-    for link in links:
-        check_link(catalog.database, catalog.titles, link, before)
-        before = link.draft
-
-
-def _check_first(catalog: Catalog, link: Link, seen: Seen) -> None:
-    """Tampered unless a version follows the one that was seen, or the owner has restored an older one since."""
-    restores, version, digest = seen
-    first = link.draft
-    if (first.version, first.previous) == (version + 1, digest) and first.restores == restores:
-        return
-    by_owner = link.signer == title_at(catalog.titles, first.version).owner and link.certificate is None
-    signed_since = not is_derived(catalog.database) and version < first.version == catalog.titles[0].version
-    if not by_owner or not (first.restores > restores or signed_since):
         raise Tampered
