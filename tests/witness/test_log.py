@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from witness_setup import Made, digest
 
 from scumble.errors import Busy, Corrupt, FileError, InvalidParameter, Refused, Tampered
 from scumble.owner.keys import OwnerKey
 from scumble.wire.grants import parse_public_key
 from scumble.wire.lineage import Certificate, Draft, Link, sign_draft
-from scumble.witness.cosignatures import Answer, Presentation, from_json_bytes, to_json_bytes
+from scumble.witness.cosignatures import Answer, Cosignature, Presentation, from_json_bytes, to_json_bytes
 from scumble.witness.log import Witness
 
 
@@ -108,6 +109,9 @@ def test_it_checks_every_signature_and_serves_whom_it_was_told_to(witness: Witne
         with pytest.raises(Tampered):
             witness.answer(wrong)
     assert seen(witness.answer(made.shown())) is None
+    for nonce in (b"", bytes(15), bytes(17)):
+        with pytest.raises(InvalidParameter):
+            replace(made.shown(link), nonce=nonce)
     for database in ("../../etc/passwd", "", "A" * 40):
         with pytest.raises(InvalidParameter):
             replace(made.shown(link), database=database)
@@ -118,6 +122,28 @@ def test_it_checks_every_signature_and_serves_whom_it_was_told_to(witness: Witne
         only.answer(made.shown(link))
     assert seen(only.answer(other.shown(*other.links((0, 1, "a"))))) == (0, 1, digest("a"))
     only.close()
+
+
+def test_an_id_of_release_0_1_is_remembered_for_each_first_owner(witness: Witness) -> None:
+    """It is no hash of a key, so that anybody can name it; nobody takes it from another by that."""
+    made, thief = Made("ab" * 16, first=3), Made("ab" * 16, first=2)
+    assert seen(witness.answer(made.shown(*made.links((0, 3, "a"), previous=digest("unsigned"))))) == (
+        0,
+        3,
+        digest("a"),
+    )
+    assert seen(witness.answer(thief.shown(*thief.links((0, 9, "x"), previous=digest("y"))))) == (0, 9, digest("x"))
+    answer = again(witness).answer(made.shown())
+    assert seen(answer) == (0, 3, digest("a"))
+    assert answer.cosignature is not None
+    assert answer.cosignature.database == f"{'ab' * 16} {made.titles[0].owner.hex()}"
+
+
+def test_it_keeps_nothing_of_databases_that_are_only_asked_for(witness: Witness) -> None:
+    for _ in range(3):
+        assert seen(witness.answer(Made().shown())) is None
+    assert witness._logs == {}
+    assert list((witness._folder / "log").iterdir()) == []
 
 
 def test_it_remembers_when_it_is_restarted_and_has_its_folder_to_itself(witness: Witness) -> None:
@@ -172,3 +198,32 @@ def test_a_damaged_log_is_refused_and_not_taken_for_an_empty_one(witness: Witnes
     again(witness)
     with pytest.raises(Corrupt):
         witness.answer(made.shown())
+
+
+def test_a_log_that_cannot_be_read_is_no_empty_one_either(witness: Witness) -> None:
+    made = Made()
+    witness._path(made.database).mkdir()
+    with pytest.raises(FileError, match="cannot be read"):
+        witness.answer(made.shown(*made.links((0, 1, "a"))))
+
+
+def test_it_takes_no_more_databases_than_it_has_room_for(witness: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scumble.witness.log.MOST_DATABASES", 1)
+    made, other = Made(), Made()
+    for _ in range(2):
+        assert seen(witness.answer(made.shown(*made.links((0, 1, "a"))))) == (0, 1, digest("a"))
+        with pytest.raises(Refused):
+            witness.answer(other.shown(*other.links((0, 1, "a"))))
+        again(witness)
+
+
+def test_what_a_cosignature_signs_is_fixed() -> None:
+    key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+    made = Cosignature.signed(key, "ab" * 20, bytes(16), (1, 2, "cd" * 32))
+    assert made.signature.hex() == (
+        "83a6b876cfb6d9b28c5ac006932819b5bbb1efcd0387046bae989c31d44e5b53"
+        "32f9378e265491b0adba5d0b69130947c4500410e9d9f154f7fe1a7788ad4800"
+    )
+    assert made.is_by(key.public_key().public_bytes_raw())
+    for other in ({"database": "ac" * 20}, {"nonce": b"1" * 16}, {"seen": (1, 3, "cd" * 32)}, {"witness": bytes(32)}):
+        assert not replace(made, **other).is_by(key.public_key().public_bytes_raw())

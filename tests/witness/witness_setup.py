@@ -44,10 +44,11 @@ def put_back(folder: Path, copy: Path) -> None:
 class Made:
     """A history of versions, signed by an owner's key as clients sign them, without a database."""
 
-    def __init__(self) -> None:
-        self.keys = [OwnerKey.draw()]
+    def __init__(self, database: str | None = None, first: int = 1) -> None:
+        """A database whose id is as it is drawn, or as release 0.1 drew it, with its first signed version."""
+        self.keys = [OwnerKey.draw() if database is None else OwnerKey(database, secrets.token_bytes(32))]
         self.database = self.keys[0].database
-        self.titles: tuple[Title, ...] = (self.keys[0].title(),)
+        self.titles: tuple[Title, ...] = (self.keys[0].title(first),)
 
     def links(self, *drafts: tuple[int, int, str], previous: str = "") -> tuple[Link, ...]:
         """Versions after each other: restores, number, and a word that the hash is made of."""

@@ -119,8 +119,9 @@ class Witnesses:
 
         `opened_since` asks the enclave for the newest version, with the links that lead to it from another one.
         """
-        listed, known = self.listed(key), self.cosigned(key, opened.seen)
-        if not listed.places or (len(known) >= listed.need and self._asked_lately(key)):
+        listed = self.listed(key)
+        known = self.cosigned(key, opened.seen) if listed.places else {}
+        if len(known) >= listed.need and (not listed.places or self._asked_lately(key)):
             return True
         if not opened.catalog.titles:
             raise Unwitnessed("nobody has signed this database yet", hint="its owner runs `scumble upgrade` first")

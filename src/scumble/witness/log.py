@@ -116,9 +116,10 @@ class Witness:
                 os.fsync(file.fileno())
             durable.sync_folder(path.parent)
         except OSError as error:
-            del self._logs[name]  # what is on disk is read again
+            self._logs.pop(name, None)  # what is on disk is read again
             raise FileError(f"the log {path} cannot be written: {error.strerror}", hint="make room for it") from error
         log.titles, log.links = grown.titles, grown.links
+        self._logs[name] = log
 
     def _log(self, database: str, name: str) -> _Log:
         if self._only and database not in self._only:
@@ -127,7 +128,9 @@ class Witness:
         if log is None:
             if not self._path(name).exists() and len(list((self._folder / _LOGS).iterdir())) >= MOST_DATABASES:
                 raise Refused
-            log = self._logs[name] = self._read(database, name)
+            log = self._read(database, name)
+            if log.links:  # or strangers could fill the memory by asking for databases that there are not
+                self._logs[name] = log
         return log
 
     def _read(self, database: str, name: str) -> _Log:
