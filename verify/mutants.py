@@ -93,12 +93,14 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/owner/test_vectors.py",
         "tests/e2e/test_lost_sessions.py",
     ),
+    "owner/witnesses.py": ("tests/witness/test_witnessed.py", "tests/witness/test_served.py"),
     "owner/encoding.py": ("tests/owner/test_encoding.py",),
     "owner/answers.py": ("tests/e2e/test_python_api.py", "tests/owner/test_dbapi.py"),
     "owner/remote/": (),
     "owner/sources/": (),
     "owner/": ("tests/owner", "tests/e2e/test_python_api.py", "tests/e2e/test_lost_sessions.py"),
     "sql/": ("tests/sql",),
+    "witness/": ("tests/witness",),
 }
 
 

@@ -22,6 +22,7 @@
         │   ├── KeyRefused             no key file, a wrong passphrase, or a key of another database
         │   ├── TooManyPlans           the enclave keeps as many plans for this key as it may
         │   ├── AttestationRefused     evidence that does not prove which code runs in the enclave
+        │   ├── Unwitnessed            fewer witnesses have cosigned the version than the key's holder demands
         │   └── Unavailable            the service cannot be reached, or has lost the session
         │       └── Unfinished         a change that was cut off: it has spent, or nobody knows whether it was made
         ├── ProgrammingError           a request that this database cannot serve
@@ -36,6 +37,7 @@
         │   └── UnsupportedQuery       SQL that Scumble refuses rather than answer wrongly; also a QueryError
         ├── InternalError
         │   └── Tampered               what came back from the provider is not what was stored
+        │       └── Disputed           a witness has seen a signed version that this one does not follow
         ├── IntegrityError             never raised: tables have no constraints
         └── QueryError                 SQL that cannot be answered
 
@@ -59,6 +61,7 @@ __all__ = [
     "Corrupt",
     "DataError",
     "DatabaseError",
+    "Disputed",
     "DomainError",
     "Exists",
     "FileError",
@@ -88,6 +91,7 @@ __all__ = [
     "Unavailable",
     "Unfinished",
     "UnsupportedQuery",
+    "Unwitnessed",
 ]
 
 
@@ -268,6 +272,12 @@ class AttestationRefused(OperationalError):
     """Evidence that does not prove which code runs in the enclave, and which check it failed."""
 
 
+class Unwitnessed(OperationalError):
+    """Fewer witnesses have cosigned a version than is demanded. `stored`: it was made here, and is in the database."""
+
+    stored = False
+
+
 class Tampered(InternalError):
     """What came back from the provider is not what was stored: altered, swapped, truncated or out of date.
 
@@ -279,6 +289,23 @@ class Tampered(InternalError):
             "the database was tampered with, damaged or rolled back",
             hint="restore the folder from a backup; `scumble check` looks at every page",
         )
+
+
+class Disputed(Tampered):
+    """A witness has seen a version, signed as it has to be, that the one shown does not follow: a fork or a rollback.
+
+    Unlike other Tampered it says what it knows, all of which is public: `statements` are the two versions as signed,
+    and `restores` is how often, as the witness has seen it, an owner has taken an older version for the newest.
+    """
+
+    def __init__(self, message: str, *, restores: int = 0, statements: tuple[object, ...] = ()) -> None:
+        ScumbleError.__init__(
+            self,
+            message,
+            hint="keep both statements as proof, and ask the provider; if you have restored a backup, accept it with "
+            "`scumble check --accept-restored`",
+        )
+        self.restores, self.statements = restores, statements
 
 
 class QueryError(DatabaseError):

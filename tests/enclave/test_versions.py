@@ -10,13 +10,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from enclave_tables import DATA_KEY, DATABASE, KEYS, OWNER, OWNER_KEY, TITLE, MemoryStorage, signed_manifest, table_of
 
 from scumble.enclave.grants import AccessList
-from scumble.enclave.manifests import Manifest, Seen, check_chain, links_since, open_head, open_manifest, seal_manifest
+from scumble.enclave.manifests import Manifest, check_chain, links_since, open_head, open_manifest, seal_manifest
 from scumble.enclave.pages import DataKeys
 from scumble.enclave.vault import Vault
 from scumble.errors import ScumbleError, Tampered
 from scumble.wire.catalog import Catalog, Run
 from scumble.wire.grants import Grant
-from scumble.wire.lineage import Title, first_title, next_title
+from scumble.wire.lineage import Seen, Title, first_title, next_title
 from scumble.wire.storage import pack, pack_unsigned, unpack
 
 RUN = "cd" * 16
@@ -146,6 +146,8 @@ def test_a_database_cannot_be_given_away_without_both_keys() -> None:
         _refused(_catalog(2, titles=titles), keys=new, access=ACCESS, signer=EVE)
     _refused(_catalog(2, titles=(TITLE, honest)), keys=new, access=ACCESS, signer=OWNER)  # it is no longer the owner's
     _refused(_catalog(2, titles=(TITLE, honest)), keys=KEYS, access=theirs, signer=EVE)  # nor under the old data key
+    later = next_title(DATABASE, 3, OWNER, EVE, new_data_key)  # who has the old key signs below the title that ended it
+    _refused(_catalog(2, titles=(TITLE, later)))
 
 
 def test_an_id_belongs_to_the_key_that_it_is_a_hash_of() -> None:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from scumble import __version__
-from scumble.cli import anchor, index, ledger, policy
+from scumble.cli import anchor, index, ledger, policy, witness
 from scumble.cli.access import grant, grants, revoke
 from scumble.cli.backup import backup, check, restore
 from scumble.cli.database import at_service
@@ -68,6 +68,7 @@ for _panel, _commands in _PANELS.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel)(_command)
 app.add_typer(anchor.app, name="anchor", rich_help_panel="Maintenance")
+app.add_typer(witness.app, name="witness", rich_help_panel="At a service")
 app.add_typer(policy.app, name="policy", rich_help_panel="At a service")
 app.add_typer(ledger.app, name="ledger", rich_help_panel="Privacy")
 app.add_typer(index.app, name="index", rich_help_panel="The index on its own")

@@ -10,7 +10,7 @@ import typer
 
 from scumble.cli.database import Json, Key, Target, asking, at_service, opened
 from scumble.cli.terminal import print_result
-from scumble.errors import FileError, InvalidParameter
+from scumble.errors import Disputed, FileError, InvalidParameter
 from scumble.owner.anchor import Anchor, database_in, read_anchor_text
 from scumble.owner.keys import open_key
 from scumble.wire.grants import parse_public_key
@@ -96,6 +96,12 @@ def import_(
         raise InvalidParameter(
             f"version {before.version} was seen here, which is later than {anchor.version}",
             hint="nothing was changed: export it here, and import it there",
+        )
+    if before is not None and before.seen[:2] == anchor.seen[:2] and before.manifest != anchor.manifest:
+        raise Disputed(
+            f"version {before.version} ({before.manifest[:16]}) that was seen here is another than version "
+            f"{anchor.version} ({anchor.manifest[:16]}) of the text",
+            statements=(before.seen, anchor.seen),
         )
     if before is None or before.seen[:2] < anchor.seen[:2]:
         (anchor if before is None else before.at(anchor)).save(path, held.anchor_key())

@@ -15,7 +15,7 @@ from threading import Timer
 
 import typer
 
-from scumble.errors import BudgetError, ScumbleError, Unfinished
+from scumble.errors import BudgetError, ScumbleError, Unfinished, Unwitnessed
 
 __all__ = ["BROKEN", "INTERRUPTED", "REFUSED", "bar", "count", "print_result", "report", "say", "working"]
 
@@ -40,7 +40,8 @@ def report(error: Exception) -> int:
         case BudgetError():
             return say(error, OVER_BUDGET)
         case ScumbleError():
-            return say(error, BROKEN if isinstance(error, Unfinished) else REFUSED)
+            changed = isinstance(error, Unfinished) or (isinstance(error, Unwitnessed) and error.stored)
+            return say(error, BROKEN if changed else REFUSED)
         case typer.Abort() | RuntimeError(args=("Query interrupted",)):  # the latter is how DuckDB reports Ctrl-C
             return INTERRUPTED
         case MemoryError():

@@ -17,12 +17,11 @@ from scumble.enclave.grants import AccessList
 from scumble.enclave.pages import NONCE_BYTES, DataKeys
 from scumble.errors import InvalidParameter, NotFound, Tampered
 from scumble.wire.catalog import Catalog
-from scumble.wire.lineage import Draft, Link, check_link, check_titles, data_key_hash, is_derived, title_at
+from scumble.wire.lineage import Draft, Link, Seen, check_link, check_titles, data_key_hash, is_derived, title_at
 from scumble.wire.storage import LENGTH, Envelope, Storage, unpack
 
 __all__ = [
     "Manifest",
-    "Seen",
     "check_chain",
     "links_since",
     "open_head",
@@ -33,9 +32,6 @@ __all__ = [
 ]
 
 ROW_COUNT_BYTES = 24  # a run's name, and how many of its rows are real
-
-Seen = tuple[int, int, str]
-"""A version as somebody remembers it: how many restores came before it, its number, and its hash."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +102,8 @@ def signed_catalog(envelope: Envelope) -> tuple[Catalog, Link | None]:
     check_titles(catalog.database, catalog.titles)
     link = Link.from_bytes(envelope.signed)
     if link.draft != Draft(catalog.restores, catalog.version, catalog.previous, envelope.hash):
+        raise Tampered
+    if catalog.titles[-1].version > catalog.version:  # or a key that was replaced could sign below the last title
         raise Tampered
     check_link(catalog.database, catalog.titles, link)
     return catalog, link

@@ -11,8 +11,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from scumble.enclave.grants import AccessList
-from scumble.enclave.manifests import Manifest, Seen
+from scumble.enclave.manifests import Manifest
 from scumble.errors import Tampered
+from scumble.wire.lineage import Seen
 
 __all__ = ["Admits", "Unlocked", "Vault"]
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from scumble.errors import Busy, InvalidParameter, ScumbleError, Stale, Unavailable, Unfinished
+from scumble.errors import Busy, InvalidParameter, ScumbleError, Stale, Unavailable, Unfinished, Unwitnessed
 from scumble.owner import key_file
 from scumble.owner.anchor import anchor_text
 from scumble.owner.indexes import IndexSpec
@@ -25,6 +25,7 @@ from scumble.owner.payments import allotment, spend_of
 from scumble.owner.policies import Policies, next_policy
 from scumble.owner.reconciling import batches_of
 from scumble.owner.versions import Versions, begin
+from scumble.owner.witnesses import Listed, check_place, compare, witness_in
 from scumble.privacy.budget import Exact, exact, show
 from scumble.wire.catalog import Table
 from scumble.wire.charges import Charge
@@ -42,6 +43,7 @@ from scumble.wire.requests import (
     Upgrade,
 )
 from scumble.wire.storage import Service
+from scumble.witness.cosignatures import Cosignature
 
 if TYPE_CHECKING:
     from scumble.attestation.policy import Policy
@@ -200,6 +202,8 @@ class Database:
             try:
                 return self._load(table, source, specs, chosen, progress, attempt)
             except ScumbleError as error:
+                if isinstance(error, Unwitnessed) and error.stored:
+                    raise  # all of it is done
                 if not left or not isinstance(error, Unavailable):
                     raise self._with_spent(error, attempt) from error
         raise AssertionError  # the last try has returned or raised
@@ -376,7 +380,36 @@ class Database:
             key = self._versions.key
             return anchor_text(self._versions.anchor, key.database, key.signing_key())
 
-    # --- keys and checks ---------------------------------------------------------------------------
+    def witnesses(self) -> tuple[Listed, dict[str, Cosignature | None]]:
+        """The witnesses that have to cosign versions for this key's holder, and what each has seen, if it answers.
+
+        Disputed if two of them have seen versions that cannot both be of one history.
+        """
+        with self._turn:
+            self._versions.open_newest()
+            key = self._versions.key
+            listed = self._versions.witnesses.listed(key)
+            return listed, compare(key, self._versions.catalog.titles, listed.places)
+
+    def add_witness(self, place: str, public_key: str | None = None, need: int | None = None) -> Listed:
+        """Have a witness at http://HOST:PORT, or in a folder, cosign every version from now on, `need` of all listed.
+
+        Without `need` that stays as it is, or is 1. The public key of one in a folder is read there if none is given. A
+        witness that does not answer is not added.
+        """
+        with self._turn:
+            key, witnesses = self._versions.key, self._versions.witnesses
+            before, place = witnesses.listed(key), check_place(place)
+            places = {**before.places, place: parse_public_key(public_key or witness_in(place))}
+            listed = Listed(need or before.need or 1, places)
+            try:
+                for each in (Listed(1, {place: places[place]}), listed):
+                    witnesses.put(key, each)
+                    self._versions.open_newest()
+            except BaseException:
+                witnesses.put(key, before)
+                raise
+            return listed
 
     # --- which enclaves may have the key -----------------------------------------------------------
 
@@ -410,6 +443,8 @@ class Database:
     def _put_policy(self, signed: "SignedPolicy") -> None:
         self._versions.policies.hold(signed)
         self._versions.change(SetPolicy(signed.to_bytes()))
+
+    # --- keys and checks ---------------------------------------------------------------------------
 
     def check(self, progress: "Progress" = _silent) -> int:
         """Open every page of every table and verify the chain of versions; how many pages, or `Tampered`."""

@@ -13,25 +13,36 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from scumble.durable import clear_drafts
-from scumble.errors import BadQuery, Busy, KeyRefused, Locked, Refused, Stale, Tampered, Unavailable, Unfinished
+from scumble.errors import (
+    BadQuery,
+    Busy,
+    Disputed,
+    KeyRefused,
+    Locked,
+    Refused,
+    Stale,
+    Tampered,
+    Unavailable,
+    Unfinished,
+    Unwitnessed,
+)
 from scumble.index.file import decoded
 from scumble.owner import key_file
 from scumble.owner.anchor import Anchor, NoAnchor
 from scumble.owner.keys import AnalystKey, Key, OwnerKey, open_key
 from scumble.owner.policies import Policies
 from scumble.owner.session import Session
+from scumble.owner.witnesses import Witnesses
 from scumble.wire.catalog import Catalog
 from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant, parse_public_key
-from scumble.wire.lineage import Draft, Link, check_link, check_titles, data_key_hash, is_derived, title_at
+from scumble.wire.lineage import Draft, Seen, check_follows, data_key_hash, is_derived, title_at
 from scumble.wire.requests import Create, Open, Opened, Request, Restore
 from scumble.wire.storage import Service
 
 __all__ = ["Versions", "begin", "check_opened"]
 
 T = TypeVar("T")
-Seen = tuple[int, int, str]
-"""A version as an anchor has it: how many restores came before it, its number, and its hash."""
 
 TRIES = 5  # of a statement whose table keeps changing, and of a change
 LOCKED_SECONDS = 10.0  # to wait for an enclave to be told a new key
@@ -84,8 +95,10 @@ class Versions:
     ) -> None:
         self.service, self.key, self.key_path = service, key, key_path
         self.policies = Policies(key_path) if policies is None else policies
+        self.witnesses = Witnesses(key_path)
         self.grant: Grant | None = None
         self._held = ExitStack()
+        self._writing, self._unwitnessed = False, False
         self._changed = changed
         self._key_print = key_file.fingerprint(key_path) if key_print is None else key_print
         try:
@@ -122,7 +135,13 @@ class Versions:
             self.service.drop_unreferenced()  # what a drop or a rekey that was cut short has left
             for path in (self.key_path, key_file.ledger_path(self.key_path), self._anchor_path):
                 clear_drafts(path.parent, path.name)
-            yield
+            self._writing = True
+            try:
+                yield
+            finally:
+                self._writing = False
+            if self._unwitnessed:  # not before whoever writes has recorded what was stored
+                self._witness_made()
 
     def retrying(self, work: Callable[[], T]) -> T:
         """Do some work on the newest version: again if that changed meanwhile, and once more if the session was lost.
@@ -187,7 +206,7 @@ class Versions:
             stamp = self.service.stamp()
             try:
                 anchor = self._remembered()
-                opened = session.ask(self._opening(anchor))
+                opened = session.ask(self._opening(None if anchor is None else anchor.seen))
             except (Tampered, Refused) as error:
                 failures.append(error)
                 if accept_restored and (restored := self._restored(session, key)) is not None:
@@ -200,7 +219,13 @@ class Versions:
                 raise
             self.session, self._stamp = session, stamp
             self.key = key  # with both roots still: the anchor may be under the other one
-            self.take(opened, None if anchor is None else anchor.seen)
+            try:
+                self.take(opened, None if anchor is None else anchor.seen)
+            except Disputed as dispute:  # a witness knows of versions that the owner may give up
+                restored = self._restored(session, key, dispute.restores) if accept_restored else None
+                if restored is None:
+                    raise
+                self.take(restored, None)
             return
         if isinstance(self.key, OwnerKey) and not any(isinstance(error, Tampered) for error in failures):
             raise KeyRefused(
@@ -209,21 +234,24 @@ class Versions:
             )
         raise next((error for error in failures if isinstance(error, Tampered)), failures[0])
 
-    def _restored(self, session: Session, key: Key) -> Opened | None:
-        """Take the version that is there for the newest, and bring its grants up to what is known; None if refused."""
+    def _restored(self, session: Session, key: Key, restores: int = 0) -> Opened | None:
+        """Take the version that is there for the newest, and bring its grants up to what is known; None if refused.
+
+        `restores` is how often somebody else knows that this was done.
+        """
         anchor = self._remembered() or Anchor(0, "0" * 64)
         used = tuple((grant, *amounts) for grant, amounts in anchor.used.items())
         try:
-            draft = session.ask(Restore(anchor.restores, tuple(anchor.revoked), used))
+            draft = session.ask(Restore(max(anchor.restores, restores), tuple(anchor.revoked), used))
             with self.service.writer():
                 return session.commit(draft, key.signing_key())
         except (Tampered, Refused):
             return None
 
-    def _opening(self, anchor: Anchor | None) -> Open:
+    def _opening(self, seen: Seen | None) -> Open:
         """The request for the newest version, with the terms on which it is accepted."""
         owner = self._expected_owner or self.key.known_owner(self.key_path)
-        return Open(None if anchor is None else anchor.seen, None if owner is None else bytes.fromhex(owner))
+        return Open(seen, None if owner is None else bytes.fromhex(owner))
 
     @property
     def _anchor_path(self) -> Path:
@@ -260,8 +288,8 @@ class Versions:
         stamp = self.service.stamp()
         try:
             anchor = self._remembered()
-            opened = self.session.ask(self._opening(anchor))
-            self.take(opened, None if anchor is None else anchor.seen)
+            seen = None if anchor is None else anchor.seen
+            self.take(self._opened_since(seen), seen)
         except (Tampered, Refused):
             # The key was perhaps changed: by a rekey elsewhere, or by one here that failed half-way.
             if not self._read_changed_key() and self.key.next_root is None:
@@ -284,9 +312,18 @@ class Versions:
         self.key, self._key_print = open_key(self.key_path, self.key.database), now
         return True
 
-    def take(self, opened: Opened, seen: Seen | None) -> None:
-        """Go on with a version, if its signatures lead to it from the one that was `seen`, and remember it."""
-        check_opened(opened, self.key, seen, self._expected_owner or self.key.known_owner(self.key_path))
+    def take(self, opened: Opened, seen: Seen | None, *, made: bool = False) -> None:
+        """Go on with a version, if its signatures lead to it from the one that was `seen`, and remember it.
+
+        Witnesses have to have cosigned it; one that was `made` here they see afterwards.
+        """
+        for _ in range(TRIES):
+            check_opened(opened, self.key, seen, self._expected_owner or self.key.known_owner(self.key_path))
+            if made or self.witnesses.vouch(self.key, opened, self._opened_since):
+                break
+            opened = self._opened_since(seen)  # a witness has seen a later one already
+        else:
+            raise Stale("the database keeps changing", hint="try again")
         for run in (run for table in opened.catalog.tables for run in table.runs if run.index is not None):
             decoded(run.index)  # a corrupt index is refused now, not when a query needs it
         if opened.policy:
@@ -299,6 +336,23 @@ class Versions:
         self._expected_owner = None
         self._changed()
         self._remember(opened)
+
+    def _opened_since(self, seen: Seen | None) -> Opened:
+        return self.session.ask(self._opening(seen))
+
+    def _witness_made(self) -> None:
+        """Have the witnesses cosign a version that was made here; Unwitnessed if too few do, once nobody is writing."""
+        self._unwitnessed = False
+        try:
+            if not self.witnesses.vouch(self.key, self._made, self._opened_since):
+                self.open_newest()
+        except Unwitnessed as error:
+            if self._writing:
+                self._unwitnessed = True
+                return
+            late = Unwitnessed(f"the change was stored, but {error.message}", hint="open it again when they are there")
+            late.stored = True
+            raise late from None
 
     def _remember(self, opened: Opened) -> None:
         remembered, catalog = self._remembered(), opened.catalog
@@ -344,7 +398,9 @@ class Versions:
                 return True
             if successor is not None:
                 self.key = OwnerKey(successor.database, successor.root, self.key.root)  # the anchor has the old one yet
-            self.take(opened, (draft.restores, draft.version - 1, draft.previous))
+            self.take(opened, (draft.restores, draft.version - 1, draft.previous), made=True)
+            self._made = opened
+            self._witness_made()
             return True
         raise AssertionError  # the last try has returned or raised
 
@@ -362,7 +418,7 @@ class Versions:
                 if self.service.stamp_lags:  # it is elsewhere: here, an enclave does one thing after the other
                     with self.service.writer(UNFINISHED_SECONDS):
                         self.open_newest()
-            except (Unavailable, Busy):
+            except (Unavailable, Busy, Unwitnessed):
                 time.sleep(pause)
                 continue
             if self._has(draft):
@@ -389,7 +445,7 @@ def check_opened(opened: Opened, key: Key, seen: Seen | None, owner: str | None)
         if is_derived(catalog.database) or isinstance(key, AnalystKey):
             raise Tampered
         return
-    check_titles(catalog.database, catalog.titles)
+    check_follows(catalog.database, catalog.titles, links, seen, opened.seen)
     title = title_at(catalog.titles, catalog.version)
     owners = {each.owner.hex() for each in catalog.titles}
     if title.owner != opened.owner or (owner is not None and owner not in owners):
@@ -398,27 +454,4 @@ def check_opened(opened: Opened, key: Key, seen: Seen | None, owner: str | None)
         key.public_key(),
         data_key_hash(key.database, key.data_key()),
     ):
-        raise Tampered
-    head = (catalog.restores, catalog.version, opened.hash)
-    if seen == head and not links:
-        return
-    if not links or (links[-1].draft.restores, links[-1].draft.version, links[-1].draft.hash) != head:
-        raise Tampered
-    if seen is not None:
-        _check_first(catalog, links[0], seen)
-    before = None
-    for link in links:
-        check_link(catalog.database, catalog.titles, link, before)
-        before = link.draft
-
-
-def _check_first(catalog: Catalog, link: Link, seen: Seen) -> None:
-    """Tampered unless a version follows the one that was seen, or the owner has restored an older one since."""
-    restores, version, digest = seen
-    first = link.draft
-    if (first.version, first.previous) == (version + 1, digest) and first.restores == restores:
-        return
-    by_owner = link.signer == title_at(catalog.titles, first.version).owner and link.certificate is None
-    signed_since = not is_derived(catalog.database) and version < first.version == catalog.titles[0].version
-    if not by_owner or not (first.restores > restores or signed_since):
         raise Tampered

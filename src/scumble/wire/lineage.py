@@ -23,7 +23,9 @@ __all__ = [
     "Certificate",
     "Draft",
     "Link",
+    "Seen",
     "Title",
+    "check_follows",
     "check_link",
     "check_titles",
     "data_key_hash",
@@ -42,6 +44,9 @@ _TITLE = b"scumble title v1"
 _WRITER = b"scumble writer v1"
 _VERSION = b"scumble version v1"
 ID_DIGITS = 40
+
+Seen = tuple[int, int, str]
+"""A version as somebody remembers it: how many restores came before it, its number, and its hash."""
 
 
 def database_id(owner: bytes, nonce: bytes) -> str:
@@ -197,6 +202,10 @@ class Draft:
     previous: str
     hash: str
 
+    @property
+    def seen(self) -> Seen:
+        return self.restores, self.version, self.hash
+
     def _signed(self, database: str, signer: bytes) -> bytes:
         numbers = f"{self.restores} {self.version}".encode()
         return signed_parts(_VERSION, database.encode(), numbers, self.previous.encode(), self.hash.encode(), signer)
@@ -251,3 +260,36 @@ def check_link(database: str, titles: Sequence[Title], link: Link, before: Draft
             raise Tampered
         if draft.restores > before.restores and link.signer != owner:
             raise Tampered
+
+
+def check_follows(database: str, titles: Sequence[Title], links: Sequence[Link], seen: Seen | None, head: Seen) -> None:
+    """Tampered unless the titles lead from the id to an owner, and the links from the version `seen` to the head.
+
+    With nothing seen, any version of the owner's will do. No title may be of a later version than the head: whoever has
+    a key that was replaced could otherwise sign an older version as a restored one, under a title that is over.
+    """
+    check_titles(database, titles)
+    if titles[-1].version > head[1]:
+        raise Tampered
+    if seen == head and not links:
+        return
+    if not links or links[-1].draft.seen != head:
+        raise Tampered
+    if seen is not None:
+        _check_first(database, titles, links[0], seen)
+    before = None
+    for link in links:
+        check_link(database, titles, link, before)
+        before = link.draft
+
+
+def _check_first(database: str, titles: Sequence[Title], link: Link, seen: Seen) -> None:
+    """Tampered unless a version follows the one that was seen, or the owner has restored an older one since."""
+    restores, version, digest = seen
+    first = link.draft
+    if (first.version, first.previous) == (version + 1, digest) and first.restores == restores:
+        return
+    by_owner = link.signer == title_at(titles, first.version).owner and link.certificate is None
+    signed_since = not is_derived(database) and version < first.version == titles[0].version
+    if not by_owner or not (first.restores > restores or signed_since):
+        raise Tampered

@@ -25,7 +25,7 @@ from scumble.wire.catalog import Catalog
 from scumble.wire.channel import SMALL_BYTES, padded
 from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant
-from scumble.wire.lineage import Draft, Link, Title
+from scumble.wire.lineage import Draft, Link, Seen, Title
 from scumble.wire.messages import Message, codec, register, to_fields
 from scumble.wire.plan import Plan
 
@@ -87,6 +87,11 @@ class Opened:
     @property
     def version(self) -> int:
         return self.catalog.version
+
+    @property
+    def seen(self) -> Seen:
+        """How the version is remembered."""
+        return self.catalog.restores, self.catalog.version, self.hash
 
 
 @dataclass(frozen=True)
