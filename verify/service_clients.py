@@ -114,7 +114,7 @@ def _repeat() -> None:
         report = _right_load(db, *arguments, **options)
         if _chance.random() < 0.3:
             with suppress(ScumbleError):
-                _right_load(db, *arguments, **options)
+                _right_load(db, *arguments, **options | {"again": True, "new_rows": False})
         return report
 
     patch(Database, "load", repeating)
