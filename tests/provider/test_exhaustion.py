@@ -7,7 +7,7 @@ import http.client
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -20,6 +20,7 @@ from fronts import ATTEST, DATABASE, fronting, session_of, until
 import scumble
 from scumble.errors import InvalidParameter, Refused, ScumbleError, TooManyPlans, Unavailable
 from scumble.owner.keys import AnalystKey
+from scumble.provider.fleet import LANES
 from scumble.wire.channel import QUERY_BYTES, SMALL_BYTES
 from scumble.wire.requests import JSON, ForgetPlans, Open, Scan
 from serving import Serving, serving
@@ -245,10 +246,14 @@ def test_work_ends_when_its_client_has_gone(small: tuple[Serving, Path]) -> None
         db.sql(SLOW)
         whole = pages_read(running) - before
     with ExitStack() as stack:
-        clients = [stack.enter_context(running.open("greedy/big", keys)) for _ in range(10)]
+        clients = [stack.enter_context(running.open("greedy/big", keys)) for _ in range(4 * LANES)]
         before = pages_read(running)
+        begun = threading.Event()
+        questions = [hanging_up(db, begun) for db in clients]
         with ThreadPoolExecutor(len(clients)) as threads:
-            asking = [threads.submit(hung_up, db) for db in clients]
+            asking = [threads.submit(ask) for ask in questions]
+            until(lambda: pages_read(running) > before)
+            begun.set()
             for each in asking:
                 each.result()
         until(lambda: at_rest(running), 120)
@@ -262,8 +267,8 @@ def at_rest(running: Serving) -> bool:
     return pages_read(running) == seen
 
 
-def hung_up(db: scumble.Database) -> None:
-    """Ask, and hang up before the answer comes."""
+def hanging_up(db: scumble.Database, begun: threading.Event) -> Callable[[], None]:
+    """A question, ready to be sent, whose client hangs up once an enclave has begun to read, for it or for another."""
     transport = db.service._transport  # type: ignore[attr-defined]
     connected, session = transport._connected, db._versions.session
     (access,) = db._statement(SLOW).bind(()).accesses
@@ -271,14 +276,22 @@ def hung_up(db: scumble.Database) -> None:
 
     def impatient(seconds: float) -> Any:
         made = connected(seconds)
-        made.sock.settimeout(0.2)
+
+        def hang_up() -> None:
+            begun.wait(60)
+            raise TimeoutError
+
+        made.getresponse = hang_up
         return made
 
-    transport.close()
-    transport._connected = impatient
-    with pytest.raises(Unavailable):
-        session.execute(number, [Scan(0, 0, access.scans[0].pages)], access.bounds)
-    transport._connected = connected
+    def ask() -> None:
+        transport.close()
+        transport._connected = impatient
+        with pytest.raises(Unavailable):
+            session.execute(number, [Scan(0, 0, access.scans[0].pages)], access.bounds)
+        transport._connected = connected
+
+    return ask
 
 
 def test_a_page_is_read_once_for_each_predicate(tmp_path: Path) -> None:

@@ -110,6 +110,14 @@ def test_any_call_is_answered(header: list[object]) -> None:
         assert theirs.receive().kind in (b"R", b"F")
 
 
+def test_a_query_whose_client_has_gone_gets_no_more_pages_and_a_change_goes_on(ends: tuple[Pipe, Pipe]) -> None:
+    ours, theirs = ends
+    for gone, writing, kind in ((False, False, b"R"), (True, False, b"F"), (True, True, b"R")):
+        theirs.send(CALL, ["read", "ab", 0, 0, 1, 16])
+        serve_call(ours, ours.receive(), _Nothing(), writing=writing, gone=lambda gone=gone: gone)  # type: ignore
+        assert theirs.receive().kind == kind
+
+
 class _Nothing:
     def __getattr__(self, name: str) -> object:
         return lambda *_: b""
