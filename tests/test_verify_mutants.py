@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from verify import mutants
 from verify.mutations import mutants_of, mutated
+from verify.reached import Reached
 
 SOURCE = '''
 """About 1 thing."""
@@ -37,8 +38,8 @@ class Shown:
 def test_every_kind_of_fault() -> None:
     found = [(mutant.function, mutant.change) for mutant in mutants_of("m.py", SOURCE)]
     assert found == [
-        ("module", "3 -> 4"),
-        ("module", "3 -> 2"),
+        ("MOST", "3 -> 4"),
+        ("MOST", "3 -> 2"),
         ("check", "2 -> 3"),
         ("check", "2 -> 1"),
         ("check", "if value < MOST and value != 1 -> pass"),
@@ -83,15 +84,18 @@ def test_a_mutant_has_its_change_and_no_other() -> None:
 def test_the_list_of_equivalents_names_mutants_that_there_are_and_says_why() -> None:
     there = set()
     for module in {module for module, _, _ in mutants.equivalents()}:
-        there |= {mutant.key for mutant in mutants_of(module, (mutants.TREE / mutants.PACKAGE / module).read_text())}
+        for mutant in mutants_of(module, (mutants.TREE / mutants.PACKAGE / module).read_text()):
+            there |= {mutant.key, (module, mutant.function, mutants.ANY_CHANGE)}
     assert not set(mutants.equivalents()) - there
     assert all(len(reason.split()) > 3 for reason in mutants.equivalents().values())
 
 
-def test_the_tests_that_cover_a_module_are_there() -> None:
-    assert all((mutants.TREE / test).exists() for tests in mutants.TESTS.values() for test in tests)
-    assert mutants.tests_of("index/mechanisms/paper.py")[0] == "tests/index/test_mechanisms.py"
-    assert mutants.tests_of("cli/load.py") == mutants.tests_of("index/plot.py") == ()
+def test_the_tests_that_are_named_are_there() -> None:
+    sampled = [test for tests in mutants.SAMPLED.values() for test in tests]
+    assert all((mutants.TREE / test).exists() for test in (*mutants.TESTS, *sampled))
+    assert mutants.is_mutated("index/mechanisms/paper.py")
+    assert not mutants.is_mutated("cli/load.py")
+    assert not mutants.is_mutated("index/plot.py")
 
 
 def test_a_sample_is_the_same_for_the_same_seed() -> None:
@@ -101,13 +105,25 @@ def test_a_sample_is_the_same_for_the_same_seed() -> None:
     assert not {mutant.key for mutant in sample[0]} & set(mutants.equivalents())
 
 
+def test_the_tests_that_reach_a_line_come_quickest_first(tmp_path: Path) -> None:
+    reach = {"a.py": {3: frozenset({"t::slow", "t::quick"}), 4: frozenset({"t::other"}), 9: frozenset({"t::slow"})}}
+    found = Reached(reach, {"t::slow": 30.0, "t::quick": 0.1, "t::other": 20.0, "u::elsewhere": 0.0})
+    found.write(tmp_path / "reached")
+    for reached in (found, Reached.read(tmp_path / "reached")):
+        assert reached.tests("a.py", range(3, 4)) == ["t::quick", "t::slow"]
+        assert reached.tests("a.py", range(3, 5)) == ["t::quick", "t::other", "t::slow"]
+        assert reached.tests("a.py", range(5, 9)) == ["t::quick", "t::other", "t::slow"]  # a constant, used anywhere
+        assert reached.tests("b.py", range(3, 4)) == []
+
+
 @pytest.mark.slow
 def test_one_that_is_killed_and_one_that_nobody_looks_at(tmp_path: Path) -> None:
-    laboratory = mutants.Laboratory(tmp_path, 1)
+    tests = ("tests/index/test_segments.py", mutants.UNCONCERNED)
     (fault,) = mutants.selected(["index/segments.py"], None, 1, "Segments.at: rank - starts[j] ->")
-    assert not laboratory.survives(fault, ("tests/index/test_segments.py",))
-    assert laboratory.survives(fault, ("tests/test_durable.py",))
-    (outcome,) = laboratory.run([fault])
+    with mutants.Laboratory(tmp_path, 1, tests) as laboratory:
+        assert not laboratory.survives(fault, tests[:1])
+        assert laboratory.survives(fault, tests[1:])
+        (outcome,) = laboratory.run([fault])
     assert outcome.killed
     assert mutants.rates([outcome])[0].startswith("index           1 of    1 killed, 100.0 %")
     assert (tmp_path / "copy-0" / mutants.PACKAGE / fault.module).read_bytes() == (

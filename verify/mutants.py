@@ -1,17 +1,17 @@
 """Plant small faults in the security-relevant modules, one at a time, and see whether the tests notice.
 
 `python -m verify.mutants privacy index/slack.py --sample 40` changes one comparison, operand, guard or constant in a
-copy of the tree, never in place, and runs the tests that TESTS names for the module. A mutant that every test lets
-pass survives: kill it with a test, or list it in verify/equivalent_mutants.toml with the reason why nobody could tell.
-The exit code is 1 if fewer than `--floor` percent of the mutants that are not listed were killed.
+copy of the tree, never in place, and runs the tests that reach the changed lines, quickest first. A mutant that every
+test lets pass survives: kill it with a test, or list it in verify/equivalent_mutants.toml with the reason why nobody
+could tell. The exit code is 1 if fewer than `--floor` percent of the mutants that are not listed were killed.
 
-Tools that are maintained (mutmut, cosmic-ray) fit less well: neither knows which tests cover which module, removes
-guards, or keeps a list of equivalents with reasons; and one of them changes the files in place.
+To learn which tests reach which lines, the tests run once, for some minutes; `--reached FILE` keeps that for the next
+time. Tools that are maintained (mutmut, cosmic-ray) fit less well: none removes guards, or keeps a list of equivalents
+with reasons, and one of them changes the files in place.
 """
 
 import argparse
 import compileall
-import os
 import queue
 import random
 import shutil
@@ -22,7 +22,6 @@ import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,78 +29,48 @@ from py_compile import PycInvalidationMode
 
 from verify import Row, folder_in_memory
 from verify.mutations import Mutant, mutants_of, mutated
+from verify.reached import Reached
+from verify.warm import Warm
 
-__all__ = ["TESTS", "Laboratory", "Outcome", "equivalents", "main", "rows", "selected", "tests_of"]
+__all__ = ["Laboratory", "Outcome", "equivalents", "is_mutated", "main", "rows", "selected"]
 
 TREE = Path(__file__).parent.parent
 PACKAGE = Path("src/scumble")
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
+ANY_CHANGE = "any"
 WORKERS = 2
 FLOOR_PERCENT = 90
-SAMPLE_FLOOR_PERCENT = 65  # of `make verify`: 75 were killed when it was made, and the sample is small
-SAMPLE = 40  # of `make verify`, in the modules whose tests are fast
-SAMPLED = ("enclave/pages.py", "index/file.py", "index/segments.py", "owner/key_file.py")
 LEAST_TRIED = 10
+UNCONCERNED = "tests/test_durable.py"
+"""Tests of none of the modules that are mutated."""
+FAILED, UNIMPORTABLE = 1, 2  # pytest's exit codes
 
-# Which tests cover a module: the longest prefix of its path decides. What finds most, soonest, comes first.
-TESTS: dict[str, tuple[str, ...]] = {
-    "privacy/budget.py": (
-        "tests/privacy/test_amounts.py",
-        "tests/privacy/test_budget.py",
-        "tests/owner/test_ledger.py",
-    ),
-    "privacy/noise.py": ("tests/privacy/test_noise.py", "tests/privacy/test_gaussian.py"),
-    "index/": ("tests/index/test_terms.py", "tests/index/test_dp_plr.py"),
-    "index/curve.py": ("tests/index/test_segments.py", "tests/index/test_slack.py", "tests/index/test_dp_plr.py"),
+ROOMS = ("attestation/", "enclave/", "index/", "owner/", "privacy/", "sql/", "wire/", "witness/")
+LEFT_OUT = ("index/plot.py", "owner/suggest/")  # pictures, and what its reader edits before it counts
+TESTS = (
+    *(f"tests/{room}" for room in ROOMS),
+    "tests/cli",
+    "tests/e2e",
+    "tests/store",
+    "tests/types",
+    "tests/provider/test_access.py",
+    "tests/provider/test_attested.py",
+    "tests/provider/test_lying_front.py",
+    "tests/provider/test_parts.py",
+    "tests/provider/test_policies.py",
+    "tests/provider/test_sharing.py",
+    "tests/provider/test_takeover.py",
+    "tests/test_release_0_1.py",
+)
+"""Those that run what they test in their own process, where it is seen which lines they reach."""
+
+SAMPLED = {
+    "enclave/pages.py": ("tests/enclave/test_pages.py", "tests/enclave/test_external_sort.py"),
     "index/file.py": ("tests/index/test_file.py", "tests/index/test_format.py"),
-    "index/mechanisms/": ("tests/index/test_mechanisms.py", "tests/index/test_slack.py"),
     "index/segments.py": ("tests/index/test_segments.py",),
-    "index/slack.py": ("tests/index/test_slack.py", "tests/index/test_terms.py"),
-    "index/plot.py": (),
-    "attestation/": ("tests/attestation",),
-    "enclave/pages.py": (
-        "tests/enclave/test_pages.py",
-        "tests/enclave/test_external_sort.py",
-        "tests/test_release_0_1.py",
-    ),
-    "enclave/kernels.py": ("tests/enclave/test_kernels.py", "tests/enclave/test_sort.py"),
-    "enclave/grants.py": ("tests/enclave/test_cost.py", "tests/enclave/test_grants.py"),
-    "enclave/queries.py": (
-        "tests/enclave/test_execute.py",
-        "tests/enclave/test_shapes.py",
-        "tests/enclave/test_sessions.py",
-    ),
-    "enclave/loads.py": (
-        "tests/enclave/test_loads.py",
-        "tests/enclave/test_external_sort.py",
-        "tests/enclave/test_grants.py",
-        "tests/e2e/test_python_api.py",
-    ),
-    "enclave/": ("tests/enclave", "tests/provider/test_sharing.py"),
     "owner/key_file.py": ("tests/owner/test_key_file.py", "tests/owner/test_keys.py", "tests/owner/test_vectors.py"),
-    "owner/keys.py": ("tests/owner/test_keys.py", "tests/owner/test_key_file.py", "tests/owner/test_vectors.py"),
-    "owner/ledger": (
-        "tests/owner/test_ledger.py",
-        "tests/owner/test_ledger_log.py",
-        "tests/owner/test_ledger_settled.py",
-    ),
-    "owner/spends.py": ("tests/owner/test_ledger.py", "tests/owner/test_ledger_settled.py"),
-    "owner/indexes.py": ("tests/owner/test_loading.py", "tests/cli/test_cli_index.py", "tests/e2e/test_bad_input.py"),
-    "owner/loading.py": ("tests/owner/test_loading.py", "tests/e2e/test_python_api.py"),
-    "owner/versions.py": (
-        "tests/owner/test_anchor.py",
-        "tests/owner/test_vectors.py",
-        "tests/e2e/test_lost_sessions.py",
-    ),
-    "owner/witnesses.py": ("tests/witness/test_witnessed.py", "tests/witness/test_served.py"),
-    "owner/encoding.py": ("tests/owner/test_encoding.py",),
-    "owner/answers.py": ("tests/e2e/test_python_api.py", "tests/owner/test_dbapi.py"),
-    "owner/remote/": (),
-    "owner/sources/": (),
-    "owner/": ("tests/owner", "tests/e2e/test_python_api.py", "tests/e2e/test_lost_sessions.py"),
-    "sql/": ("tests/sql",),
-    "witness/": ("tests/witness",),
 }
+"""The modules that `make verify` takes a sample of, with tests of theirs that are quick."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="which ones (1)")
     parser.add_argument("--workers", type=int, default=WORKERS, help=f"at a time ({WORKERS})")
     parser.add_argument("--floor", type=float, default=FLOOR_PERCENT, help=f"percent to kill ({FLOOR_PERCENT})")
+    parser.add_argument("--reached", type=Path, metavar="FILE", help="which tests reach which lines; made if missing")
     parser.add_argument("--with", dest="text", default="", metavar="TEXT", help="only changes that contain it")
     parser.add_argument("--list", action="store_true", help="print the mutants, and run none")
     options = parser.parse_args(arguments)
@@ -129,8 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.writelines(f"{mutant}\n" for mutant in mutants)
         return 0
     outcomes = []
-    with folder_in_memory() as folder:
-        for outcome in Laboratory(folder, options.workers).run(mutants):
+    with folder_in_memory() as folder, Laboratory(folder, options.workers, TESTS, options.reached) as laboratory:
+        for outcome in laboratory.run(mutants):
             outcomes.append(outcome)
             word = "killed  " if outcome.killed else "SURVIVED"
             sys.stderr.write(f"{len(outcomes)}/{len(mutants)} {word} {outcome.seconds:4.1f}s {outcome.mutant}\n")
@@ -141,40 +111,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def rows(seconds: float) -> Iterator[Row]:
     """The row of `make verify`: a sample where tests are fast, and one mutant that no test looks at."""
-    mutants = selected(SAMPLED, None, seed=1)
-    sample = random.Random(1).sample(mutants, min(SAMPLE, len(mutants)))
-    with folder_in_memory() as folder:
-        laboratory = Laboratory(folder, WORKERS)
-        outcomes = list(laboratory.run(sample, seconds))
+    mutants = selected([*SAMPLED], None, seed=1)
+    random.Random(1).shuffle(mutants)
+    tests = [test for found in SAMPLED.values() for test in found]
+    with folder_in_memory() as folder, Laboratory(folder, WORKERS, [*tests, UNCONCERNED]) as laboratory:
+        outcomes = list(laboratory.run(mutants, seconds))
         killed = next(outcome.mutant for outcome in outcomes if outcome.killed)
-        unseen = laboratory.survives(killed, ("tests/test_durable.py",))
+        unseen = laboratory.survives(killed, (UNCONCERNED,))
     survivors = [str(outcome.mutant) for outcome in outcomes if not outcome.killed]
     yield Row(
         "the tests notice small faults in what keeps data private",
         f"{len(outcomes)} of {len(mutants)} mutants, seed 1",
         f"{percent(outcomes):.0f} % killed" + (f"; survived: {'; '.join(survivors)}" if survivors else ""),
-        percent(outcomes) >= SAMPLE_FLOOR_PERCENT and len(outcomes) >= LEAST_TRIED,
+        percent(outcomes) >= FLOOR_PERCENT and len(outcomes) >= LEAST_TRIED,
         ("tests that look elsewhere",),
         ("tests that look elsewhere",) if unseen else (),
     )
 
 
 def selected(prefixes: Sequence[str], sample: int | None, seed: int, text: str = "") -> list[Mutant]:
-    """The mutants of the modules with these prefixes that tests cover, without the listed equivalents, or a sample."""
-    listed, found = equivalents(), []
+    """The mutants of the modules with these prefixes, without the listed equivalents, or a sample of them."""
+    found = []
     for path in sorted((TREE / PACKAGE).rglob("*.py")):
         module = path.relative_to(TREE / PACKAGE).as_posix()
-        if module.startswith(tuple(prefixes)) and tests_of(module):
+        if module.startswith(tuple(prefixes)) and is_mutated(module):
             made = mutants_of(module, path.read_text())
-            mutants = [mutant for mutant in made if mutant.key not in listed and text in str(mutant)]
+            mutants = [mutant for mutant in made if not is_listed(mutant) and text in str(mutant)]
             chance = random.Random(f"{seed} {module}")
             found += mutants if sample is None else chance.sample(mutants, min(sample, len(mutants)))
     return found
 
 
-def tests_of(module: str) -> tuple[str, ...]:
-    """The tests that cover a module; none if it is not among those that are mutated."""
-    return TESTS.get(max((prefix for prefix in TESTS if module.startswith(prefix)), key=len, default=""), ())
+def is_mutated(module: str) -> bool:
+    """Whether a module is one of those that keep data private."""
+    return module.startswith(ROOMS) and not module.startswith(LEFT_OUT)
+
+
+def is_listed(mutant: Mutant) -> bool:
+    """Whether a mutant is listed, by its change, or with all changes of its function or constant."""
+    listed = equivalents()
+    return mutant.key in listed or (mutant.module, mutant.function, ANY_CHANGE) in listed
 
 
 @cache
@@ -185,54 +161,59 @@ def equivalents() -> dict[tuple[str, str, str], str]:
 
 
 class Laboratory:
-    """Copies of the tree, one for each worker, in which one mutant at a time is tried."""
+    """Copies of the tree, one for each worker, in which one mutant at a time is tried; what is known of the tests."""
 
-    def __init__(self, folder: Path, workers: int) -> None:
-        self._copies: queue.Queue[Path] = queue.Queue()
+    def __init__(self, folder: Path, workers: int, tests: Sequence[str], keep: Path | None = None) -> None:
         self._workers = workers
-        self._usual: dict[tuple[str, ...], float] = {}
-        for number in range(workers):
-            self._copies.put(_copied(folder / f"copy-{number}"))
+        copies = [_copied(folder / f"copy-{number}") for number in range(workers)]
+        if keep is not None and keep.exists():
+            self._reached = Reached.read(keep)
+        else:
+            self._reached = Reached.of(tests, copies[0], PACKAGE, folder / "reached", workers)
+            if keep is not None:
+                self._reached.write(keep)
+        self._warm = [(copy, Warm(copy, tests)) for copy in copies]
+        self._free: queue.Queue[tuple[Path, Warm]] = queue.Queue()
+        for one in self._warm:
+            self._free.put(one)
+
+    def __enter__(self) -> "Laboratory":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for _, warm in self._warm:
+            warm.close()
 
     def run(self, mutants: Sequence[Mutant], seconds: float = float("inf")) -> Iterator[Outcome]:
-        """Try their tests as they are; then all mutants, or those that can be begun within so many seconds."""
+        """Try all mutants, or those that can be begun within so many seconds."""
+        stop = time.monotonic() + seconds
         with ThreadPoolExecutor(self._workers) as pool:
-            list(pool.map(self._time, dict.fromkeys(tests_of(mutant.module) for mutant in mutants)))
-            stop = time.monotonic() + seconds
             for outcome in pool.map(lambda mutant: self._tried(mutant, stop), mutants):
                 if outcome is not None:
                     yield outcome
-
-    def _time(self, tests: tuple[str, ...]) -> None:
-        began = time.monotonic()
-        if not self._passes(tests, 1200):
-            raise RuntimeError(f"{' '.join(tests)} fail without any mutant")
-        self._usual[tests] = time.monotonic() - began
-
-    def survives(self, mutant: Mutant, tests: tuple[str, ...], most_seconds: float = 600) -> bool:
-        """Whether the tests pass with the mutant in place."""
-        return self._passes(tests, most_seconds, mutant)
 
     def _tried(self, mutant: Mutant, stop: float) -> Outcome | None:
         began = time.monotonic()
         if began > stop:
             return None
-        tests = tests_of(mutant.module)
-        survived = self.survives(mutant, tests, 20 + 4 * self._usual[tests])
+        tests = self._reached.tests(mutant.module, mutant.lines)
+        usual = sum(self._reached.seconds[test] for test in tests)
+        survived = not tests or self.survives(mutant, tests, 20 + 4 * usual)
         return Outcome(mutant, not survived, time.monotonic() - began)
 
-    def _passes(self, tests: tuple[str, ...], most_seconds: float, mutant: Mutant | None = None) -> bool:
-        copy = self._copies.get()
+    def survives(self, mutant: Mutant, tests: Sequence[str], most_seconds: float = 600) -> bool:
+        """Whether the tests pass with the mutant in place."""
+        copy, warm = self._free.get()
+        original, changed = TREE / PACKAGE / mutant.module, copy / PACKAGE / mutant.module
         try:
-            if mutant is not None:
-                (copy / PACKAGE / mutant.module).write_text(
-                    mutated(mutant, (TREE / PACKAGE / mutant.module).read_text())
-                )
-            return _run(copy, tests, most_seconds)
+            changed.write_text(mutated(mutant, original.read_text()))
+            code = warm.run(tests, most_seconds)
         finally:
-            if mutant is not None:
-                shutil.copyfile(TREE / PACKAGE / mutant.module, copy / PACKAGE / mutant.module)
-            self._copies.put(copy)
+            shutil.copyfile(original, changed)
+            self._free.put((copy, warm))
+        if code not in (0, FAILED, UNIMPORTABLE, None):
+            raise RuntimeError(f"pytest ended with {code} on {' '.join(tests)}")
+        return code == 0
 
 
 def _copied(copy: Path) -> Path:
@@ -248,36 +229,6 @@ def _copied(copy: Path) -> Path:
     # By hash and not by date: a mutant has the length of its original, and comes within the second.
     compileall.compile_dir(copy / "src", quiet=2, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
     return copy
-
-
-def _run(copy: Path, tests: tuple[str, ...], most_seconds: float) -> bool:
-    there = [test for test in tests if (copy / test).exists()]
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow"]
-    paths = {"PYTHONPATH": os.pathsep.join([str(copy / "src"), str(copy)]), "PYTHONDONTWRITEBYTECODE": "1"}
-    running = subprocess.Popen(
-        [*command, *there],
-        cwd=copy,
-        env=os.environ | paths,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        code = running.wait(most_seconds)
-    except subprocess.TimeoutExpired:
-        return False
-    finally:
-        _end(running)
-    if code > 2:  # 1: a test failed, 2: a module does not even import
-        raise RuntimeError(f"pytest ended with {code} on {' '.join(there)}")
-    return code == 0
-
-
-def _end(running: "subprocess.Popen[bytes]") -> None:
-    """Kill what is left of a test run: it may be stuck, and so may what it started."""
-    with suppress(ProcessLookupError):
-        os.killpg(running.pid, 9)
-    running.wait()
 
 
 def percent(outcomes: Sequence[Outcome]) -> float:

@@ -31,12 +31,15 @@ LEFT_ALONE = ("annotation", "returns", "decorator_list", "type_params", "bases")
 
 @dataclass(frozen=True)
 class Mutant:
-    """A module with one change: `change` is the text before and after, with a number from the second alike on."""
+    """A module with one change: `change` is the text before and after, with a number from the second alike on.
+
+    `lines` are those of the statement that is changed, or of the head of one that has others inside.
+    """
 
     module: str
     function: str
     change: str
-    line: int
+    lines: range
     number: int
 
     @property
@@ -44,18 +47,19 @@ class Mutant:
         return self.module, self.function, self.change
 
     def __str__(self) -> str:
-        return f"{self.module}:{self.line} {self.function}: {self.change}"
+        return f"{self.module}:{self.lines[0]} {self.function}: {self.change}"
 
 
 @dataclass(frozen=True)
 class _Place:
-    """A node, where it hangs, and the function or class that it is in."""
+    """A node, where it hangs, and the function, class or constant that it is in."""
 
     parent: ast.AST
     field: str
     index: int | None
     node: ast.AST
     function: str
+    lines: range
 
     def put(self, node: ast.AST) -> None:
         if self.index is None:
@@ -72,7 +76,7 @@ def mutants_of(module: str, source: str) -> list[Mutant]:
         seen[place.function, change] += 1
         if (count := seen[place.function, change]) > 1:
             change += f" #{count}"
-        found.append(Mutant(module, place.function, change, getattr(place.node, "lineno", 0), number))
+        found.append(Mutant(module, place.function, change, place.lines, number))
     return found
 
 
@@ -85,12 +89,12 @@ def mutated(mutant: Mutant, source: str) -> str:
 
 
 def _all_changes(tree: ast.Module) -> Iterator[tuple[_Place, ast.AST]]:
-    for place in _places(tree, "module"):
+    for place in _places(tree, "module", range(1)):
         for changed in _changes(place.node):
             yield place, changed
 
 
-def _places(parent: ast.AST, function: str) -> Iterator[_Place]:
+def _places(parent: ast.AST, function: str, lines: range) -> Iterator[_Place]:
     """Every node below one that may be changed, with what leads to it."""
     for field, value in ast.iter_fields(parent):
         if field in LEFT_ALONE:
@@ -98,15 +102,31 @@ def _places(parent: ast.AST, function: str) -> Iterator[_Place]:
         for index, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
             if not isinstance(node, ast.AST) or _is_left_alone(node):
                 continue
-            inside = function
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                inside = node.name if function == "module" else f"{function}.{node.name}"
+            name = _name(node, parent)
+            inside = function if name is None else name if function == "module" else f"{function}.{name}"
+            head = _head(node) if isinstance(node, ast.stmt) else lines
             if not (
                 isinstance(node, ast.Raise) and isinstance(parent, ast.If) and not parent.orelse
             ):  # goes as a whole
-                yield _Place(parent, field, index, node, inside)
+                yield _Place(parent, field, index, node, inside, head)
             if not isinstance(node, ast.Raise | ast.JoinedStr):
-                yield from _places(node, inside)
+                yield from _places(node, inside, head)
+
+
+def _head(node: ast.stmt) -> range:
+    """The lines of a statement without those inside it; of a function all, whose defaults are used wherever it runs."""
+    inside = [] if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else getattr(node, "body", [])
+    return range(node.lineno, inside[0].lineno if inside else (node.end_lineno or 0) + 1)
+
+
+def _name(node: ast.AST, parent: ast.AST) -> str | None:
+    """The name of a function or class, or of a constant or field outside of functions."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return name
+        case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+            return name if isinstance(parent, ast.Module | ast.ClassDef) else None
+    return None
 
 
 def _is_left_alone(node: ast.AST) -> bool:
