@@ -105,15 +105,16 @@ def test_a_sample_is_the_same_for_the_same_seed() -> None:
     assert not {mutant.key for mutant in sample[0]} & set(mutants.equivalents())
 
 
-def test_the_tests_that_reach_a_line_come_quickest_first(tmp_path: Path) -> None:
-    reach = {"a.py": {3: frozenset({"t::slow", "t::quick"}), 4: frozenset({"t::other"}), 9: frozenset({"t::slow"})}}
-    found = Reached(reach, {"t::slow": 30.0, "t::quick": 0.1, "t::other": 20.0, "u::elsewhere": 0.0})
+def test_the_tests_that_reach_a_line_come_by_room_and_time(tmp_path: Path) -> None:
+    long, quick, other, own = "tests/b/t.py::long", "tests/b/t.py::quick", "tests/b/t.py::other", "tests/a/t.py::own"
+    reach = {"a/m.py": {3: frozenset({long, quick, own}), 4: frozenset({other}), 9: frozenset({quick})}}
+    found = Reached(reach, {long: 13.0, quick: 0.1, other: 10.0, own: 2.0, "tests/c/t.py::elsewhere": 0.0})
     found.write(tmp_path / "reached")
     for reached in (found, Reached.read(tmp_path / "reached")):
-        assert reached.tests("a.py", range(3, 4)) == ["t::quick", "t::slow"]
-        assert reached.tests("a.py", range(3, 5)) == ["t::quick", "t::other", "t::slow"]
-        assert reached.tests("a.py", range(5, 9)) == ["t::quick", "t::other", "t::slow"]  # a constant, used anywhere
-        assert reached.tests("b.py", range(3, 4)) == []
+        assert reached.tests("a/m.py", range(3, 4)) == [own, quick, long]
+        assert reached.tests("a/m.py", range(3, 5)) == [own, quick, other, long]  # the last begins within the time
+        assert reached.tests("a/m.py", range(5, 9)) == [own, quick, other, long]  # a constant, used anywhere
+        assert reached.tests("b/m.py", range(3, 4)) == []
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ import argparse
 import compileall
 import queue
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,8 @@ TREE = Path(__file__).parent.parent
 PACKAGE = Path("src/scumble")
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
 ANY_CHANGE = "any"
+LIMIT = re.compile(r"(\w+\.)?(MOST|LONGEST|KEPT|MAXIMUM|CACHED)_[A-Z_]+|(\w+\.)?[A-Z_]+_SECONDS|TRIES|ATTEMPTS")
+"""Constants that limit memory, time or tries: of these, one more or less is as good."""
 WORKERS = 2
 FLOOR_PERCENT = 90
 LEAST_TRIED = 10
@@ -46,6 +49,14 @@ UNCONCERNED = "tests/test_durable.py"
 FAILED, UNIMPORTABLE = 1, 2  # pytest's exit codes
 
 ROOMS = ("attestation/", "enclave/", "index/", "owner/", "privacy/", "sql/", "wire/", "witness/")
+ELSEWHERE = {
+    "enclave/process.py": (
+        "tests/provider/test_parts.py",
+        "tests/provider/test_service.py",
+        "tests/provider/test_memory.py",
+    ),
+}
+"""Modules that only processes of their own run, where no reach is seen, with their tests."""
 LEFT_OUT = ("index/plot.py", "owner/suggest/")  # pictures, and what its reader edits before it counts
 TESTS = (
     *(f"tests/{room}" for room in ROOMS),
@@ -91,6 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=WORKERS, help=f"at a time ({WORKERS})")
     parser.add_argument("--floor", type=float, default=FLOOR_PERCENT, help=f"percent to kill ({FLOOR_PERCENT})")
     parser.add_argument("--reached", type=Path, metavar="FILE", help="which tests reach which lines; made if missing")
+    parser.add_argument(
+        "--first", nargs="+", default=[], metavar="TEST", help="tests to try before those that reach it"
+    )
     parser.add_argument("--with", dest="text", default="", metavar="TEXT", help="only changes that contain it")
     parser.add_argument("--list", action="store_true", help="print the mutants, and run none")
     options = parser.parse_args(arguments)
@@ -100,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     outcomes = []
     with folder_in_memory() as folder, Laboratory(folder, options.workers, TESTS, options.reached) as laboratory:
-        for outcome in laboratory.run(mutants):
+        for outcome in laboratory.run(mutants, first=options.first):
             outcomes.append(outcome)
             word = "killed  " if outcome.killed else "SURVIVED"
             sys.stderr.write(f"{len(outcomes)}/{len(mutants)} {word} {outcome.seconds:4.1f}s {outcome.mutant}\n")
@@ -148,9 +162,10 @@ def is_mutated(module: str) -> bool:
 
 
 def is_listed(mutant: Mutant) -> bool:
-    """Whether a mutant is listed, by its change, or with all changes of its function or constant."""
+    """Whether a mutant is listed, by its change, or with all changes of its function or constant, or is a limit."""
     listed = equivalents()
-    return mutant.key in listed or (mutant.module, mutant.function, ANY_CHANGE) in listed
+    by_name = (mutant.module, mutant.function, ANY_CHANGE) in listed or LIMIT.fullmatch(mutant.function) is not None
+    return by_name or mutant.key in listed
 
 
 @cache
@@ -165,6 +180,7 @@ class Laboratory:
 
     def __init__(self, folder: Path, workers: int, tests: Sequence[str], keep: Path | None = None) -> None:
         self._workers = workers
+        self._original = _copied(folder / "original")  # the tree may change meanwhile
         copies = [_copied(folder / f"copy-{number}") for number in range(workers)]
         if keep is not None and keep.exists():
             self._reached = Reached.read(keep)
@@ -184,27 +200,30 @@ class Laboratory:
         for _, warm in self._warm:
             warm.close()
 
-    def run(self, mutants: Sequence[Mutant], seconds: float = float("inf")) -> Iterator[Outcome]:
-        """Try all mutants, or those that can be begun within so many seconds."""
+    def run(
+        self, mutants: Sequence[Mutant], seconds: float = float("inf"), first: Sequence[str] = ()
+    ) -> Iterator[Outcome]:
+        """Try all mutants, or those that can be begun within so many seconds; on these tests first."""
         stop = time.monotonic() + seconds
         with ThreadPoolExecutor(self._workers) as pool:
-            for outcome in pool.map(lambda mutant: self._tried(mutant, stop), mutants):
+            for outcome in pool.map(lambda mutant: self._tried(mutant, stop, first), mutants):
                 if outcome is not None:
                     yield outcome
 
-    def _tried(self, mutant: Mutant, stop: float) -> Outcome | None:
+    def _tried(self, mutant: Mutant, stop: float, first: Sequence[str]) -> Outcome | None:
         began = time.monotonic()
         if began > stop:
             return None
-        tests = self._reached.tests(mutant.module, mutant.lines)
-        usual = sum(self._reached.seconds[test] for test in tests)
+        reach = self._reached.tests(mutant.module, mutant.lines)
+        tests = [*first, *ELSEWHERE.get(mutant.module, ()), *reach]
+        usual = sum(self._reached.seconds.get(test, 10.0) for test in tests)
         survived = not tests or self.survives(mutant, tests, 20 + 4 * usual)
         return Outcome(mutant, not survived, time.monotonic() - began)
 
     def survives(self, mutant: Mutant, tests: Sequence[str], most_seconds: float = 600) -> bool:
         """Whether the tests pass with the mutant in place."""
         copy, warm = self._free.get()
-        original, changed = TREE / PACKAGE / mutant.module, copy / PACKAGE / mutant.module
+        original, changed = self._original / PACKAGE / mutant.module, copy / PACKAGE / mutant.module
         try:
             changed.write_text(mutated(mutant, original.read_text()))
             code = warm.run(tests, most_seconds)
