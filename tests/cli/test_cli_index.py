@@ -21,8 +21,8 @@ from pyarrow import feather, parquet
 from scumble import DPPLRIndex, Ledger, parse_domain
 from scumble.cli import columns
 from scumble.errors import LedgerBusy
-from scumble.index.slack import lossless_delta
-from scumble.owner.indexes import index_cost
+from scumble.index.slack import SLACKS, lossless_delta
+from scumble.owner.indexes import capacity_cost, index_cost
 from scumble.owner.sources import csv_source
 from scumble.privacy.budget import row_delta
 
@@ -243,10 +243,13 @@ def test_an_index_that_cannot_be_written_in_the_end_is_kept(
 @pytest.mark.parametrize("rows_per_user", [1, 2, 7, 1000])
 @pytest.mark.parametrize("epsilon", ["1/1000", "1", "12.5"])
 def test_a_lossless_price_covers_its_rows_and_not_much_more(epsilon: str, rows_per_user: int) -> None:
-    charged, delta = index_cost(epsilon, "1e-12", rows_per_user, "lossless")
-    needed = lossless_delta(charged / rows_per_user, Fraction(1, 10**12))
-    assert row_delta(charged, delta, rows_per_user) >= needed
-    assert row_delta(charged, delta * (1 - Fraction(1, 10**9)), rows_per_user) < needed
+    for (charged, delta), costs in (
+        (index_cost(epsilon, "1e-12", rows_per_user, "lossless"), SLACKS["lossless"].delta),
+        (capacity_cost(epsilon, "1e-12", rows_per_user), lossless_delta),
+    ):
+        needed = costs(charged / rows_per_user, Fraction(1, 10**12))
+        assert row_delta(charged, delta, rows_per_user) >= needed
+        assert row_delta(charged, delta * (1 - Fraction(1, 10**9)), rows_per_user) < needed
 
 
 def test_a_ledger_locked_by_another_process(here: Path, ten: list[Any]) -> None:

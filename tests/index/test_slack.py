@@ -44,8 +44,33 @@ def test_lossless_never_falls_short_and_says_its_delta() -> None:
     assert min(released) == 100
     unclamped = [release_bound(HUNDRED, Fraction(1), Fraction(1, 2), lossless=False) for _ in range(3000)]
     assert min(unclamped) < 100
-    delta = lossless_delta(Fraction(1), MILLIONTH)
-    assert (1 + mpmath.e) / 10**6 <= delta <= (1 + mpmath.e) / 10**6 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("epsilon", ["0.05", "0.3", "1", "3", "15"])
+@pytest.mark.parametrize("beta", ["0.2", "0.01", "1e-6"])
+def test_the_delta_of_a_cut_is_the_mass_by_which_a_law_exceeds_its_neighbours(epsilon: str, beta: str) -> None:
+    """Exactly, for deviations of 0 and 1: neither more nor less than what the ledger is charged."""
+    rate, chance = Fraction(epsilon), Fraction(beta)
+    with mpmath.workdps(60):
+        laws = [cut_law(deviation, rate, shift(rate, chance)) for deviation in (0, 1)]
+        growth = mpmath.exp(mpmath.mpf(rate.numerator) / rate.denominator)
+        excesses = [
+            mpmath.fsum(max(0, mass - growth * other.get(at, 0)) for at, mass in one.items())
+            for one, other in (laws, laws[::-1])
+        ]
+        needed = lossless_delta(rate, chance)
+        claimed = mpmath.mpf(needed.numerator) / needed.denominator
+        assert max(excesses) <= claimed <= max(excesses) * (1 + mpmath.mpf(10) ** -10)
+        assert claimed <= (1 + growth) * mpmath.mpf(beta)  # as any rare event
+
+
+def cut_law(deviation: int, epsilon: Fraction, moved: int) -> dict[int, mpmath.mpf]:
+    """P(released) of a lossless bound, as far as it is in reach: all that is not cut off, and the rest at its end."""
+    p = mpmath.exp(-mpmath.mpf(epsilon.numerator) / epsilon.denominator)
+    reach = moved + int(40 / epsilon) + 2
+    law = {deviation + moved + x: (1 - p) / (1 + p) * p ** abs(x) for x in range(1 - moved, reach)}
+    law[deviation] = law.get(deviation, 0) + p**moved / (1 + p)
+    return law
 
 
 def test_a_bound_is_never_negative() -> None:
