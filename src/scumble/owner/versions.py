@@ -48,7 +48,7 @@ TRIES = 5  # of a statement whose table keeps changing, and of a change
 LOCKED_SECONDS = 10.0  # to wait for an enclave to be told a new key
 LOCKED_PAUSE_SECONDS = 0.05
 UNFINISHED_SECONDS = 60.0  # to wait for a change that was cut off to come to its end
-PAUSES_SECONDS = (0.2, 1.0, 3.0)  # before a service that went away is asked again whether a change was stored
+PAUSES_SECONDS = (0.2, 1.0, 3.0, 10.0)  # before a service that went away is asked again whether a change was stored
 
 
 def begin(service: Service, key: OwnerKey, key_path: Path, policy: bytes = b"") -> None:
@@ -346,7 +346,7 @@ class Versions:
         try:
             if not self.witnesses.vouch(self.key, self._made, self._opened_since):
                 self.open_newest()
-        except Unwitnessed as error:
+        except (Unwitnessed, Unavailable) as error:  # the latter if a witness lacks links, and the service is gone
             if self._writing:
                 self._unwitnessed = True
                 return
@@ -410,7 +410,8 @@ class Versions:
         The enclave may still be about to store it: only once the database can be held for writing is that ruled out.
         """
         self._held.close()  # or nobody, and this neither, could hold it again
-        for pause in PAUSES_SECONDS:
+        for pause in (0.0, *PAUSES_SECONDS):
+            time.sleep(pause)
             try:
                 self.open_session()
                 if self._has(draft):
@@ -419,7 +420,6 @@ class Versions:
                     with self.service.writer(UNFINISHED_SECONDS):
                         self.open_newest()
             except (Unavailable, Busy, Unwitnessed):
-                time.sleep(pause)
                 continue
             if self._has(draft):
                 return
