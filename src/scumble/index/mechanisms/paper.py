@@ -131,10 +131,10 @@ def _moved(tail: NDArray[np.float64], scale: Fraction, step: int) -> NDArray[np.
     from scipy.signal import lfilter  # slow to import, and only this bound needs it
 
     p, q, rest = exp(-1 / scale), exp(-step / scale), -expm1(-step / scale)
-    falling: NDArray[np.float64] = lfilter([rest / (1 + p)], [1, -q], tail[::-1])[::-1]
-    rising: NDArray[np.float64] = lfilter([0, p * rest / (1 + p)], [1, -q], tail)
-    beyond: NDArray[np.float64] = p / (1 + p) * q ** np.arange(len(tail), dtype=float)
-    return falling + rising + beyond
+    falling = lfilter([rest / (1 + p)], [1, -q], tail[::-1])[::-1]
+    rising = lfilter([0, p * rest / (1 + p)], [1, -q], tail)
+    moved: NDArray[np.float64] = falling + rising + p / (1 + p) * q ** np.arange(len(tail), dtype=float)
+    return moved
 
 
 def _either(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
