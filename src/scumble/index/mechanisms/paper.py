@@ -139,4 +139,5 @@ def _moved(tail: NDArray[np.float64], scale: Fraction, step: int) -> NDArray[np.
 
 def _either(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
     """The tail of the larger of two independent errors."""
-    return one + other * (1 - np.minimum(one, 1))
+    larger: NDArray[np.float64] = one + other * (1 - np.minimum(one, 1))
+    return larger
