@@ -43,8 +43,19 @@ class Serving:
         return self.process.wait(60)
 
 
-def start(folder: Path, *options: str, port: int = 0) -> Serving:
-    serve = ["-m", "scumble.cli", "serve", str(folder), "--port", str(port), "--open", "--attestation", "simulated"]
+_IMPATIENT = """
+import sys
+from scumble.cli import main
+from scumble.provider import http
+
+http.SIGNING_SECONDS = float(sys.argv[1])
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def start(folder: Path, *options: str, port: int = 0, signing_seconds: float | None = None) -> Serving:
+    run = ["-m", "scumble.cli"] if signing_seconds is None else ["-c", _IMPATIENT, str(signing_seconds)]
+    serve = [*run, "serve", str(folder), "--port", str(port), "--open", "--attestation", "simulated"]
     return launch(folder, *serve, *options)
 
 
@@ -71,9 +82,9 @@ def launch(folder: Path, *arguments: str) -> Serving:
 
 
 @contextmanager
-def serving(folder: Path, *options: str, port: int = 0) -> Iterator[Serving]:
-    """A service that is killed at the end of the `with`."""
-    service = start(folder, *options, port=port)
+def serving(folder: Path, *options: str, port: int = 0, signing_seconds: float | None = None) -> Iterator[Serving]:
+    """A service that is killed at the end of the `with`. It may wait less than usual for signatures when it stops."""
+    service = start(folder, *options, port=port, signing_seconds=signing_seconds)
     try:
         yield service
     finally:

@@ -24,6 +24,7 @@
         │   ├── AttestationRefused     evidence that does not prove which code runs in the enclave
         │   ├── Unwitnessed            fewer witnesses have cosigned the version than the key's holder demands
         │   └── Unavailable            the service cannot be reached, or has lost the session
+        │       ├── Stopping           the service is about to end, and takes nothing new
         │       └── Unfinished         a change that was cut off: it has spent, or nobody knows whether it was made
         ├── ProgrammingError           a request that this database cannot serve
         │   ├── NotFound               no such database, table or column
@@ -86,6 +87,7 @@ __all__ = [
     "Refused",
     "ScumbleError",
     "Stale",
+    "Stopping",
     "Tampered",
     "TooManyPlans",
     "Unavailable",
@@ -255,6 +257,10 @@ class KeyRefused(OperationalError):
 
 class Unavailable(OperationalError):
     """The service cannot be reached, is overloaded, or has lost the session: what was asked may be asked again."""
+
+
+class Stopping(Unavailable):
+    """The service is about to end, and takes nothing new: no enclave has seen what was asked."""
 
 
 class TooManyPlans(OperationalError):

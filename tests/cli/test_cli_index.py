@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -21,8 +20,9 @@ from pyarrow import feather, parquet
 from scumble import DPPLRIndex, Ledger, parse_domain
 from scumble.cli import columns
 from scumble.errors import LedgerBusy
-from scumble.index.slack import lossless_delta
-from scumble.owner.indexes import index_cost
+from scumble.index.slack import SLACKS, lossless_delta
+from scumble.owner import ledger_log
+from scumble.owner.indexes import capacity_cost, index_cost
 from scumble.owner.sources import csv_source
 from scumble.privacy.budget import row_delta
 
@@ -243,22 +243,36 @@ def test_an_index_that_cannot_be_written_in_the_end_is_kept(
 @pytest.mark.parametrize("rows_per_user", [1, 2, 7, 1000])
 @pytest.mark.parametrize("epsilon", ["1/1000", "1", "12.5"])
 def test_a_lossless_price_covers_its_rows_and_not_much_more(epsilon: str, rows_per_user: int) -> None:
-    charged, delta = index_cost(epsilon, "1e-12", rows_per_user, "lossless")
-    needed = lossless_delta(charged / rows_per_user, Fraction(1, 10**12))
-    assert row_delta(charged, delta, rows_per_user) >= needed
-    assert row_delta(charged, delta * (1 - Fraction(1, 10**9)), rows_per_user) < needed
+    for (charged, delta), costs in (
+        (index_cost(epsilon, "1e-12", rows_per_user, "lossless"), SLACKS["lossless"].delta),
+        (capacity_cost(epsilon, "1e-12", rows_per_user), lossless_delta),
+    ):
+        needed = costs(charged / rows_per_user, Fraction(1, 10**12))
+        assert row_delta(charged, delta, rows_per_user) >= needed
+        assert row_delta(charged, delta * (1 - Fraction(1, 10**9)), rows_per_user) < needed
 
 
-def test_a_ledger_locked_by_another_process(here: Path, ten: list[Any]) -> None:
+_HOLD = """
+import sqlite3, sys
+holder = sqlite3.connect(sys.argv[1], isolation_level=None)
+holder.execute("BEGIN EXCLUSIVE")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_ledger_locked_by_another_process(here: Path, ten: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     Ledger.open("b.ledger", limit=1).close()
-    holder = sqlite3.connect("b.ledger", isolation_level=None)
-    holder.execute("BEGIN EXCLUSIVE")
-    process = start(*ten, "--ledger", "b.ledger", folder=here)  # another process indeed, and it waits some seconds
-    _, err = process.communicate(timeout=60)
-    holder.execute("ROLLBACK")
-    holder.close()
-    assert process.returncode == 3
-    assert err == (
+    connect = ledger_log._connect
+    monkeypatch.setattr(ledger_log, "_connect", lambda path, busy_seconds: connect(path, min(busy_seconds, 0.2)))
+    holding = [sys.executable, "-c", _HOLD, "b.ledger"]
+    with subprocess.Popen(holding, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        refused = scumble(*ten, "--ledger", "b.ledger")
+        holder.communicate("")
+    assert refused.code == 3
+    assert refused.err == (
         "error: the ledger is locked by another process\nhint: try again when it is done; nothing was spent\n"
     )
     assert not (here / "k.scumble").exists()

@@ -11,7 +11,7 @@ from scumble import DPPLRIndex, IntegerDomain
 from scumble.index import dp_plr
 from scumble.index.curve import Histogram, MonotoneCurve, NoisyCurve, make_monotone
 from scumble.index.mechanisms import Tree, chernoff_bound, cumulant, rates_below, variance
-from scumble.index.mechanisms.paper import BinaryTree
+from scumble.index.mechanisms.paper import BinaryTree, _moved
 from scumble.index.mechanisms.scumble import WideTree, _exceeded_at_most, wide_tree
 from scumble.index.segments import Segments
 from scumble.index.slack import _largest_fit_error, lossless_delta, published_bound, release_bound, shift
@@ -44,8 +44,33 @@ def test_lossless_never_falls_short_and_says_its_delta() -> None:
     assert min(released) == 100
     unclamped = [release_bound(HUNDRED, Fraction(1), Fraction(1, 2), lossless=False) for _ in range(3000)]
     assert min(unclamped) < 100
-    delta = lossless_delta(Fraction(1), MILLIONTH)
-    assert (1 + mpmath.e) / 10**6 <= delta <= (1 + mpmath.e) / 10**6 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("epsilon", ["0.05", "0.3", "1", "3", "15"])
+@pytest.mark.parametrize("beta", ["0.2", "0.01", "1e-6"])
+def test_the_delta_of_a_cut_is_the_mass_by_which_a_law_exceeds_its_neighbours(epsilon: str, beta: str) -> None:
+    """Exactly, for deviations of 0 and 1: neither more nor less than what the ledger is charged."""
+    rate, chance = Fraction(epsilon), Fraction(beta)
+    with mpmath.workdps(60):
+        laws = [cut_law(deviation, rate, shift(rate, chance)) for deviation in (0, 1)]
+        growth = mpmath.exp(mpmath.mpf(rate.numerator) / rate.denominator)
+        excesses = [
+            mpmath.fsum(max(0, mass - growth * other.get(at, 0)) for at, mass in one.items())
+            for one, other in (laws, laws[::-1])
+        ]
+        needed = lossless_delta(rate, chance)
+        claimed = mpmath.mpf(needed.numerator) / needed.denominator
+        assert max(excesses) <= claimed <= max(excesses) * (1 + mpmath.mpf(10) ** -10)
+        assert claimed <= (1 + growth) * mpmath.mpf(beta)  # as any rare event
+
+
+def cut_law(deviation: int, epsilon: Fraction, moved: int) -> dict[int, mpmath.mpf]:
+    """P(released) of a lossless bound, as far as it is in reach: all that is not cut off, and the rest at its end."""
+    p = mpmath.exp(-mpmath.mpf(epsilon.numerator) / epsilon.denominator)
+    reach = moved + int(40 / epsilon) + 2
+    law = {deviation + moved + x: (1 - p) / (1 + p) * p ** abs(x) for x in range(1 - moved, reach)}
+    law[deviation] = law.get(deviation, 0) + p**moved / (1 + p)
+    return law
 
 
 def test_a_bound_is_never_negative() -> None:
@@ -107,6 +132,29 @@ def test_the_exact_bound_is_no_larger_than_it_has_to_be(size: int) -> None:
     assert stats.binom.cdf(exceeded, 20_000, 0.1) > FALSE_ALARM
 
 
+def test_a_tail_with_noise_on_top_is_right_in_every_digit_that_counts() -> None:
+    """Against sums of all terms at 60 digits: where tails are 1e-40, and where a Fourier transform has lost them."""
+    scale, step, cells = Fraction(96), 2, 1 << 13
+    first = _moved(np.zeros(cells), scale, step)
+    second = _moved(first, scale, step)
+    with mpmath.workdps(60):
+        p = mpmath.exp(-mpmath.mpf(1) / 96)
+        exact = [p ** (2 * x + 1) / (1 + p) for x in range(cells)]  # P(X > 2 x)
+        below = [(p ** (2 * x) - p ** (2 * x + 2)) / (1 + p) for x in range(cells)]  # P(X rounded up is -2 x)
+        above = [p * each for each in below]  # P(X rounded up is 2 (x + 1))
+        for x in (0, 1, 100, 1000, 4500):
+            assert abs(first[x] / exact[x] - 1) < 1e-10
+            terms = [below[j] * exact[x + j] for j in range(cells - x)] + [
+                above[j - 1] * exact[x - j] for j in range(1, x + 1)
+            ]
+            assert abs(second[x] / (mpmath.fsum(terms) + exact[x]) - 1) < 1e-10
+        assert second[4500] < 1e-36
+    size = 4 * cells
+    noise = np.array([float(each) for each in [*below[::-1], *above[:-1]]])
+    sums = np.fft.irfft(np.fft.rfft(first, size) * np.fft.rfft(noise, size), size)[cells - 1 : 2 * cells - 1]
+    assert abs(sums[4500] / second[4500] - 1) > 1e10
+
+
 def test_a_bound_for_half_the_noise_would_be_noticed() -> None:
     tree = BinaryTree(50, Fraction(1))
     bound = BinaryTree(50, Fraction(2)).bound(Fraction(1, 20))
@@ -116,7 +164,10 @@ def test_a_bound_for_half_the_noise_would_be_noticed() -> None:
 
 def test_bounds_for_one_in_a_million() -> None:
     assert BinaryTree(2**20, Fraction(1)).bound(MILLIONTH) in range(940, 980)
-    assert BinaryTree(2**20, Fraction(1)).bound(MILLIONTH**2) in range(1200, 1500)
+    assert BinaryTree(2**20, Fraction(1)).bound(MILLIONTH**2) in range(1300, 1350)
+    assert BinaryTree(2**20, Fraction(1)).bound(MILLIONTH**7) == BinaryTree(2**20, Fraction(1)).chernoff_bound(
+        MILLIONTH**7
+    )
     assert wide_tree(2**20, Fraction(1)).bound(MILLIONTH) in range(250, 400)
     assert published_bound(2**20, Fraction(1), Fraction(8)) == 716
 

@@ -20,7 +20,7 @@ from scipy.stats import binom, gamma
 from scumble import Budget, DPPLRIndex, ExplicitKeys, FloatDomain, IntegerDomain, Ledger, PositionRange, ScumbleError
 from scumble.errors import BudgetUsed, InvalidKeys, InvalidParameter, NotFitted, OutOfDomain
 from scumble.index.contract import Index
-from scumble.index.slack import lossless_delta, shift
+from scumble.index.slack import shift
 from scumble.lab import comparators
 from scumble.lab.comparators import (
     CryptEpsilonIndex,
@@ -30,6 +30,7 @@ from scumble.lab.comparators import (
     curves,
     limits,
 )
+from scumble.lab.comparators.curves import truncation_delta
 from scumble.lab.comparators.dp_bplus_tree import RoutingTree
 from scumble.privacy import noise
 from scumble.privacy.budget import unsafe_budget
@@ -486,7 +487,7 @@ def test_special_keeps_its_curves_apart() -> None:
 
 
 def test_special_is_refused_without_its_delta() -> None:
-    needed = lossless_delta(Fraction(1), Fraction(1, 10**6))
+    needed = truncation_delta(Fraction(1), Fraction(1, 10**6))
     for delta in (Fraction(0), needed - Fraction(1, 10**15)):
         ledger = Ledger(limit=1, delta_limit="0.1")
         with pytest.raises(InvalidParameter, match=r"delta of 0\.0000037") as caught:
@@ -518,7 +519,7 @@ def test_the_delta_of_special_is_enough_and_none_would_not_be() -> None:
         assert all(abs(law.sum() - 1) < 1e-9 for law in laws)
         for one, other in (laws, laws[::-1]):
             excess = np.maximum(0, one - exp(epsilon) * other).sum()
-            assert 0.5 * beta < excess < lossless_delta(Fraction(epsilon), Fraction(beta))
+            assert 0.5 * beta < excess < truncation_delta(Fraction(epsilon), Fraction(beta))
 
 
 # --- DP B+ tree ------------------------------------------------------------------------------------

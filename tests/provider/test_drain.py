@@ -1,9 +1,11 @@
-"""SIGTERM drains: what is under way is answered, nothing new is taken, and after a restart clients just go on."""
+"""SIGTERM drains: what was begun may be ended, nothing new is taken, and after a restart clients just go on."""
 
 import signal
 import socket
+import subprocess
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,27 +13,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from fronts import until
+from fronts import NONCE, Fronting, until
 
-from scumble.errors import Unavailable, Unfinished
+from scumble.errors import Exists, Stopping, Unavailable, Unfinished
+from scumble.owner import versions
+from scumble.owner.session import Session
+from scumble.wire.requests import Request
 from serving import serving
 
-ROWS = 100_000
+ROWS = 20_000
 LOADING: dict[str, Any] = {"indexes": ["k int:0:999 epsilon=1"], "capacity": 2 * ROWS}
 
 
 def rows(first: int = 0) -> pa.Table:
-    """Rows that take the enclave some time to build."""
+    """As many rows, from another number on."""
     numbers = np.arange(first, first + ROWS)
     return pa.table({"k": pa.array(numbers * 7919 % 1000, pa.int64()), "v": pa.array(numbers, pa.int64())})
-
-
-def refuses(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return True
-    return False
 
 
 def runs(pid: int) -> bool:
@@ -47,41 +44,81 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def test_sigterm_answers_a_build_that_is_under_way_and_an_upgrade_loses_nothing(tmp_path: Path, home: Path) -> None:
-    with serving(tmp_path / "served") as service:
-        enclaves, building, refused = service.enclaves(), threading.Event(), []
+def signing(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """Do something when a load is built, before its client signs it."""
+    ask, built = Session.ask, []
 
-        def progress(what: str, done: int, total: int | None) -> None:
-            if what == "building":
-                building.set()
+    def acting(self: Session, request: Request[Any]) -> object:
+        if request.task == "build":
+            built.append(self)
+        elif request.task == "commit" and self in built:
+            act()
+        return ask(self, request)
 
-        def end() -> None:
-            building.wait()
-            time.sleep(0.1)
+    monkeypatch.setattr(Session, "ask", acting)
+
+
+@pytest.mark.parametrize("kept_alive", [True, False])
+def test_what_is_built_may_be_signed_after_sigterm_and_all_else_is_refused(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, kept_alive: bool
+) -> None:
+    with (
+        serving(tmp_path / "served", signing_seconds=60.0) as service,  # longer than usual: much is tried meanwhile
+        service.create("db", home, connect_seconds=0.2) as db,
+    ):
+        front = Fronting(service.process, service.folder, service.port, service.log_path)
+        enclaves, other = service.enclaves(), service.open("db", home, connect_seconds=0.2)
+        pins = (home / "db.pins").read_bytes()
+
+        def stop() -> None:
             service.process.send_signal(signal.SIGTERM)
-            until(lambda: refuses(service.port), 30)
-            refused.append(service.process.poll() is None)
-
-        with service.create("db", home, connect_seconds=1) as db:
-            pins = (home / "db.pins").read_bytes()
-            ending = threading.Thread(target=end)
-            ending.start()
-            with pytest.raises(Unfinished, match=r"the rows are not in the table|nobody can tell"):
-                db.load("t", rows(), progress=progress, **LOADING)  # what was built waits for a signature in vain
-            ending.join()
-            assert refused == [True]  # while the load was being built
-            assert service.process.wait(60) == 0
-            assert not any(map(runs, enclaves))
-            with pytest.raises(Unavailable):
+            until(lambda: front.ask("GET", "/health").fields["status"] == "stopping", 30)
+            assert front.ask("GET", "/health").status == 503
+            for method, path in (("POST", "/v1/attest"), ("GET", "/v1/default/db"), ("PUT", "/v1/default/new")):
+                refused = front.ask(method, path, NONCE)
+                assert (refused.status, refused.fields["error"]) == (503, "Stopping")
+                assert refused.headers["connection"] == "close"
+            with pytest.raises(Stopping):
+                other.check()
+            with pytest.raises(Stopping):
                 service.open("db", home, connect_seconds=0.2)
-            with serving(tmp_path / "served", port=service.port) as again:
-                spent = db.ledger.spent()
-                assert db.load("t", rows(), **LOADING).retried
-                assert db.ledger.spent() == spent
-                assert db.sql("SELECT count(*), sum(v) FROM t").fetchall() == [(ROWS, ROWS * (ROWS - 1) // 2)]
-                assert db.check() > 0
-                assert (home / "db.pins").read_bytes() == pins
-                assert again.stop() == 0
+            if not kept_alive:
+                db._versions.service.close()
+
+        with monkeypatch.context() as patch:
+            signing(patch, stop)
+            assert not db.load("t", rows(), **LOADING).retried
+        assert service.process.wait(60) == 0
+        assert not any(map(runs, enclaves))
+        other.close()
+        with pytest.raises(Unavailable):
+            service.open("db", home, connect_seconds=0.2)
+        with serving(tmp_path / "served", port=service.port) as again:
+            with pytest.raises(Exists):
+                db.load("t", rows(), **LOADING)
+            assert db.sql("SELECT count(*), sum(v) FROM t").fetchall() == [(ROWS, ROWS * (ROWS - 1) // 2)]
+            assert db.check() > 0
+            assert db.ledger.unsettled() == ()
+            assert (home / "db.pins").read_bytes() == pins
+            assert again.stop() == 0
+
+
+def test_a_second_signal_ends_the_wait_for_a_signature(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "PAUSES_SECONDS", ())
+    with serving(tmp_path / "served", signing_seconds=3600.0) as service:
+
+        def stop_twice() -> None:
+            service.process.send_signal(signal.SIGTERM)
+            with pytest.raises(subprocess.TimeoutExpired):
+                service.process.wait(0.5)
+            assert service.stop() == 0
+
+        with service.create("db", home, connect_seconds=0.2) as db:
+            signing(monkeypatch, stop_twice)
+            with pytest.raises(Unfinished, match="nobody can tell"):
+                db.load("t", rows(), **LOADING)
 
 
 def test_load_goes_on_over_a_restart_and_is_there_once(tmp_path: Path, home: Path) -> None:

@@ -274,8 +274,8 @@ def hanging_up(db: scumble.Database, begun: threading.Event) -> Callable[[], Non
     (access,) = db._statement(SLOW).bind(()).accesses
     number = db._runner._number(access.plan)
 
-    def impatient(seconds: float) -> Any:
-        made = connected(seconds)
+    def impatient() -> Any:
+        made = connected()
 
         def hang_up() -> None:
             begun.wait(60)

@@ -73,10 +73,9 @@ def spent(home: Path) -> Fraction:
         return ledger.spent()
 
 
-def test_a_service_that_is_stopped_while_it_builds_loads_nothing_and_the_command_says_so(
+def test_a_service_that_is_stopped_while_it_builds_stores_what_its_client_signs(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What was built is stored only once the client has signed it, which the service no longer hears of."""
     with serving(tmp_path / "served") as service:
         service.create("db", home).close()
 
@@ -85,18 +84,40 @@ def test_a_service_that_is_stopped_while_it_builds_loads_nothing_and_the_command
 
         with monkeypatch.context() as patch:
             before("build", stop_soon, patch)
-            assert load(service, home) == 1
-        assert "epsilon 1.1" in capsys.readouterr().err
+            assert load(service, home) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert (report["rows"], report["retried"]) == (ROWS, False)
         assert service.process.wait(60) == 0
         with serving(tmp_path / "served", port=service.port) as again:
-            assert load(again, home) == 0
-            report = json.loads(capsys.readouterr().out)
-            assert (report["rows"], report["retried"]) == (ROWS, True)
             assert load(again, home) == 2
             assert "in the table already; nothing was loaded or spent" in capsys.readouterr().err
             with again.open("db", home) as db:
                 assert count(db) == ROWS
                 assert db.ledger.unsettled() == ()
+    assert spent(home) == COST
+
+
+def test_a_service_that_is_stopped_does_not_wait_for_a_client_that_goes_silent(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was built and not signed is not stored. The client says so, and need not wait for long to do it."""
+    rows = pq.read_table(home / "rows.parquet")
+    with serving(tmp_path / "served", signing_seconds=0.5) as service:
+        with service.create("db", home, connect_seconds=0.2) as db, monkeypatch.context() as patch:
+            built: list[bool] = []
+
+            def go_silent() -> None:
+                if built:
+                    assert service.stop() == 0
+
+            before("build", lambda: built.append(True), patch)
+            before("commit", go_silent, patch)
+            with pytest.raises(Unfinished, match=r"nobody can tell whether the rows are in the table; epsilon 1\.1"):
+                db.load("t", rows, indexes=[INDEX])
+        with serving(tmp_path / "served", port=service.port) as again, again.open("db", home) as db:
+            assert "t" not in [table.name for table in db.tables]
+            assert db.load("t", rows, indexes=[INDEX]).retried
+            assert count(db) == ROWS
     assert spent(home) == COST
 
 

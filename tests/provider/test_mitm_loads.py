@@ -119,7 +119,8 @@ def test_a_batch_is_there_once_or_not_at_all(loads: Loads, step: str, trick: Med
     assert loads.last_is_there or failure is not None
 
 
-def test_a_commit_that_was_held_back_is_done_late_and_once(loads: Loads) -> None:
+def test_a_commit_that_was_held_back_is_done_late_and_once(loads: Loads, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scumble.owner.versions.PAUSES_SECONDS", (0.0, 0.1))
     held, back = held_back()
 
     def never_leave(request: Request, forward: Forward) -> Answer:

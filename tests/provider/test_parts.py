@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fronts import DATABASE
@@ -12,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scumble.errors import AttestationRefused, Busy, FileError, InvalidParameter, NotFound, Tampered, Unavailable
+from scumble.owner.remote import service as remote
 from scumble.owner.remote.address import Address, is_address
 from scumble.owner.remote.pins import Pin, Pins
-from scumble.owner.remote.service import RemoteService, Reply
+from scumble.owner.remote.service import RemoteService, Reply, Transport
 from scumble.provider.hosting import Hosting, add_tenant
 from scumble.provider.leases import Leases
 from scumble.provider.limits import RateLimit
@@ -181,6 +183,45 @@ def test_a_lease_that_is_given_back_ends_with_the_request_that_is_under_way(tmp_
     lent.take(2, 0)
 
 
+def test_a_session_that_has_built_something_has_one_more_request_to_sign_it(tmp_path: Path) -> None:
+    lent = leases(tmp_path)
+    lent.take(1, 0)
+    assert not lent.unfinished(60.0)
+    with lent.at_work(1):
+        assert lent.unfinished(60.0)
+    assert not lent.unfinished(60.0)  # nothing was built
+    assert not lent.last_request(1, 60.0)
+    with lent.at_work(1):
+        lent.built(2)  # which may not write
+        assert not lent.last_request(1, 60.0)
+        lent.built(1)
+        assert not lent.last_request(1, 60.0)  # it is not answered yet
+    assert lent.unfinished(60.0)
+    lent.take(1, 0)  # a renewal is no answer
+    assert not lent.unfinished(0.0)
+    assert not lent.last_request(1, 0.0)
+    assert not lent.last_request(2, 60.0)
+    assert lent.last_request(1, 60.0)
+    with lent.at_work(1):
+        lent.built(1)  # something else than a signature: that was all
+    assert not lent.unfinished(60.0)
+    assert not lent.last_request(1, 60.0)
+
+
+@pytest.mark.parametrize("how", ["committed", "given back", "committed by another"])
+def test_nothing_waits_for_a_signature_once_it_is_there_or_nobody_may_write(tmp_path: Path, how: str) -> None:
+    lent = leases(tmp_path)
+    lent.take(1, 0)
+    with lent.at_work(1):
+        lent.built(1)
+    if how == "given back":
+        lent.give_back(1)
+        lent.take(2, 0)
+    else:
+        lent.commit(1 if how == "committed" else 2, lambda: None)
+    assert lent.unfinished(60.0) == (how == "committed by another")
+
+
 def test_a_lease_keeps_other_processes_out_too(tmp_path: Path) -> None:
     lent, other = leases(tmp_path), FileStore(tmp_path / "db")
     lent.take(1, 0)
@@ -290,12 +331,37 @@ def test_what_are_no_pins_is_refused(tmp_path: Path, content: bytes) -> None:
         Pins(path).get(Address.parse("scumble://a/b"))
 
 
+def test_a_service_that_is_gone_is_waited_for_once_and_by_nobody_who_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, connects = [0.0], [0]
+
+    def refuse(*_: object, **__: object) -> None:
+        connects[0] += 1
+        raise ConnectionRefusedError
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(remote, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    monkeypatch.setattr(Transport, "_connected", refuse)
+    address = Address.parse("scumble://host/clinic")
+    transport = Transport(address, connect_seconds=10.0)
+    service = RemoteService(address, transport, lambda *_: None)  # type: ignore[arg-type]
+    service.leave(1)
+    assert (now, connects) == ([0.0], [1])
+    for tries in (41, 1, 1):  # one every quarter of a second
+        connects[0] = 0
+        with pytest.raises(Unavailable):
+            service.fresh_key()
+        assert (now[0], connects[0]) == (10.0, tries)
+
+
 @pytest.mark.parametrize(
     ("body", "runs"), [(b'{"runs": 3}', 3), (b"", 0), (b'{"runs": true}', 0), (b"[]", 0), (b"[" * 100_000, 0)]
 )
 def test_how_many_runs_a_service_says_it_has_deleted(body: bytes, runs: int) -> None:
     class Answering:
-        def ask(self, *_: object) -> Reply:
+        def ask(self, *_: object, wait: bool) -> Reply:
+            assert not wait  # the next writer does it
             return Reply({}, body)
 
     service = RemoteService(Address.parse("scumble://host/clinic"), Answering(), lambda *_: None)  # type: ignore[arg-type]

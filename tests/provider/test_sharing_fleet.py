@@ -16,6 +16,7 @@ from sample_rows import OPTIONS, QUERIES, answers_right, batch, loaded
 
 import scumble
 from scumble.errors import Locked, Refused, Unavailable
+from scumble.owner import versions
 from scumble.owner.keys import AnalystKey, OwnerKey
 from scumble.owner.remote.address import Address
 from scumble.owner.remote.service import RemoteService, Transport
@@ -107,15 +108,17 @@ def test_whoever_takes_a_dead_ones_place_knows_what_it_knew(shared: Shared) -> N
             until(lambda: len(_everywhere(proxy, folder)) == 2)
 
 
-def test_when_all_die_at_once_the_owner_has_to_come_again(shared: Shared) -> None:
+def test_when_all_die_at_once_the_owner_has_to_come_again(shared: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     service, proxy, folder = shared
     with proxy.open("clinic", folder, "ada.key") as ada:
         for number in service.enclaves():
             os.kill(number, signal.SIGSTOP)  # so that none can tell another
         for number in service.enclaves():
             os.kill(number, signal.SIGKILL)
-        with pytest.raises(Locked, match="its owner has to connect"):
-            until(lambda: _answered(ada))
+        with monkeypatch.context() as patch:
+            patch.setattr(versions, "LOCKED_SECONDS", 0.5)
+            with pytest.raises(Locked, match="its owner has to connect"):
+                until(lambda: _answered(ada))
         with pytest.raises(Locked):
             proxy.open("clinic", folder, "ada.key")
         with proxy.open("clinic", folder) as owner:

@@ -17,12 +17,13 @@ from scumble.errors import Disputed, Exists, FileError, InvalidParameter, Unavai
 from scumble.owner import witnesses
 from scumble.owner.database import Database
 from scumble.owner.key_file import canonical
-from scumble.owner.keys import AnalystKey, OwnerKey
-from scumble.owner.witnesses import Listed, compare
+from scumble.owner.keys import AnalystKey, Key, OwnerKey
+from scumble.owner.witnesses import Listed, OpenedSince, Witnesses, compare
 from scumble.provider.front import Provider
 from scumble.store.files import FileStore
 from scumble.wire.lineage import Draft, Link, sign_draft
 from scumble.wire.messages import to_fields
+from scumble.wire.requests import Opened
 from scumble.witness.cosignatures import Answer, Cosignature, Presentation, from_json_bytes, to_json_bytes
 from scumble.witness.log import Witness
 
@@ -184,6 +185,26 @@ def test_an_analyst_shows_a_witness_a_version_that_was_never_made_and_the_owner_
         load(db, 6)
     with scumble.open(home / "db") as db:
         assert count(db) == 6
+
+
+def test_a_change_is_stored_although_the_service_is_lost_before_the_witnesses_have_seen_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scumble.open(home / "db") as db:
+        before, vouch, there = db._versions.catalog.version, Witnesses.vouch, count(db)
+
+        def lost(self: Witnesses, key: Key, opened: Opened, opened_since: OpenedSince) -> bool:
+            if opened.version > before:  # a witness lacks links, and the enclave is asked for them
+                raise Unavailable("the session is gone", hint="connect again")
+            return vouch(self, key, opened, opened_since)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Witnesses, "vouch", lost)
+            with pytest.raises(Unwitnessed, match="the change was stored, but the session is gone") as raised:
+                load(db, 6)
+        assert raised.value.stored
+    with scumble.open(home / "db") as db:
+        assert count(db) == there + 6
 
 
 # --- what life does ----------------------------------------------------------------------------------

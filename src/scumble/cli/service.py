@@ -68,7 +68,7 @@ def serve(
 
     An HTTP front passes sealed bytes to K enclave processes, and only those can
     open them. An enclave that dies is replaced. SIGTERM finishes the requests
-    under way, then stops. The log goes to stderr, one JSON object a line; /health
+    and the builds under way, then stops. The log goes to stderr, one JSON object a line; /health
     and /metrics (Prometheus) are served as well.
 
     Tenants need a token to make databases: see `scumble tenant`. They take turns

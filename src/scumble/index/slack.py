@@ -96,8 +96,8 @@ class LosslessSlack(MeasuredSlack):
     lossless = True
 
     def delta(self, epsilon: Fraction, beta: Fraction) -> Fraction:
-        """What clamping an event of probability beta costs: docs/privacy.md section 5.2."""
-        return lossless_delta(epsilon, beta)
+        """What the cut costs, of noise that has the slack's share of epsilon: docs/privacy.md section 5.2."""
+        return lossless_delta(epsilon * SLACK_SHARE, beta)
 
 
 @dataclass(frozen=True)
@@ -157,23 +157,25 @@ def shift(epsilon: Fraction, beta: Fraction) -> int:
     """
     likely = log(beta.denominator) - log(beta.numerator)  # of any size: a float would underflow
     rows = max(0, ceil((likely - log1p(exp(-epsilon))) / epsilon) - 2)
-    up = Context(prec=50, rounding=ROUND_CEILING)
-    down = Context(prec=50, rounding=ROUND_FLOOR)
+    while Fraction(_tail(epsilon, rows + 1)) > beta:
+        rows += 1
+    return rows
+
+
+def _tail(epsilon: Fraction, rows: int) -> Decimal:
+    """P(X <= -rows) = p^rows / (1 + p) for noise of scale 1/epsilon, rounded up: a little above, at 50 digits."""
+    up, down = Context(prec=50, rounding=ROUND_CEILING), Context(prec=50, rounding=ROUND_FLOOR)
     exponent = up.divide(Decimal(-epsilon.numerator), Decimal(epsilon.denominator))
     p = up.next_plus(up.exp(exponent))
-    while True:
-        tail = up.divide(up.power(p, rows + 1), down.add(1, up.next_minus(up.next_minus(p))))
-        if Fraction(up.next_plus(tail)) <= beta:
-            return rows
-        rows += 1
+    return up.next_plus(up.divide(up.power(p, rows), down.add(1, up.next_minus(up.next_minus(p)))))
 
 
 def lossless_delta(epsilon: Fraction, beta: Fraction) -> Fraction:
-    """(1 + e^epsilon) beta, rounded up to 12 digits: what clamping an event of probability beta costs."""
-    up = Context(prec=50, rounding=ROUND_CEILING)
-    growth = up.next_plus(up.exp(up.divide(Decimal(epsilon.numerator), Decimal(epsilon.denominator))))
-    delta = (1 + Fraction(growth)) * beta
-    return Fraction(Context(prec=12, rounding=ROUND_CEILING).divide(delta.numerator, delta.denominator))
+    """What it costs to cut noise of scale 1/epsilon off at -shift: p^shift / (1 + p), the chance of being cut.
+
+    Exact but for its rounding up to 12 digits; docs/privacy.md section 5.2.
+    """
+    return Fraction(Context(prec=12, rounding=ROUND_CEILING).plus(_tail(epsilon, shift(epsilon, beta))))
 
 
 def published_bound(size: int, epsilon: Fraction, alpha_s: Fraction) -> int:

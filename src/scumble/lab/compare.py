@@ -21,8 +21,8 @@ from scumble.index.contract import Index, check_beta, check_count, check_row_eps
 from scumble.index.curve import Histogram
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.plot import NOISY, SEGMENTS, _checked, _save, _style
-from scumble.index.slack import lossless_delta
 from scumble.lab.comparators import CryptEpsilonIndex, DPBPlusTreeIndex, DPRMIIndex, ExactIndex, FMIIndex, SpecialIndex
+from scumble.lab.comparators.curves import truncation_delta
 from scumble.privacy.budget import Exact, exact, unsafe_budget
 from scumble.types import Domain
 
@@ -191,7 +191,7 @@ def compare_counts(
         raise InvalidKeys("there are no rows to compare on", hint="a column with at least one key is needed")
     price = exact(epsilon, "epsilon"), check_beta(beta)
     check_row_epsilon(price[0])
-    allowed = lossless_delta(*price) if delta is None else exact(delta, "delta")
+    allowed = truncation_delta(*price) if delta is None else exact(delta, "delta")
     if not 0 <= allowed < 1:
         raise InvalidParameter("delta must lie between 0 and 1", hint="a smaller beta needs a smaller one")
     lookups = Lookups.sample(histogram.counts, queries)

@@ -5,6 +5,7 @@ is public and chosen by the owner: nothing here looks at a row.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
@@ -13,12 +14,12 @@ from typing import Self, cast, get_args
 from scumble.errors import InvalidParameter
 from scumble.index.contract import Terms, check_beta, check_row_epsilon
 from scumble.index.dp_plr import DPPLRIndex
-from scumble.index.slack import SLACKS, SlackName
+from scumble.index.slack import SLACKS, SlackName, lossless_delta
 from scumble.privacy.budget import Exact, exact, row_delta
 from scumble.types import Domain, parse_domain
 from scumble.wire.requests import IndexOrder
 
-__all__ = ["IndexSpec", "index_cost"]
+__all__ = ["IndexSpec", "capacity_cost", "index_cost"]
 
 _OPTION = re.compile(r"(?<!\s)\s+(epsilon|beta|rows_per_user|max_bytes|slack)=(\S+)\s*$")
 _FORM = 'write it like "amount decimal:0:100000:0.01 epsilon=0.5"'
@@ -79,11 +80,22 @@ class IndexSpec:
 
 def index_cost(epsilon: Exact, beta: Exact, rows_per_user: int, slack: SlackName) -> tuple[Fraction, Fraction]:
     """The epsilon and delta that an index costs, read and checked. Only a lossless one costs any delta."""
+    return _cost(epsilon, beta, rows_per_user, SLACKS[slack].delta)
+
+
+def capacity_cost(epsilon: Exact, beta: Exact, rows_per_user: int) -> tuple[Fraction, Fraction]:
+    """What a drawn capacity costs: noise of all of epsilon, cut off so that no row is without room."""
+    return _cost(epsilon, beta, rows_per_user, lossless_delta)
+
+
+def _cost(
+    epsilon: Exact, beta: Exact, rows_per_user: int, row_costs: Callable[[Fraction, Fraction], Fraction]
+) -> tuple[Fraction, Fraction]:
     amount, chance = exact(epsilon, "epsilon"), check_beta(beta)
     if amount <= 0:
         raise InvalidParameter("epsilon must be greater than 0", hint="values from 0.1 to 10 are usual")
     check_row_epsilon(amount / rows_per_user)
-    needed = SLACKS[slack].delta(amount / rows_per_user, chance)
+    needed = row_costs(amount / rows_per_user, chance)
     return amount, _charged_delta(needed, amount, rows_per_user) if needed else Fraction(0)
 
 

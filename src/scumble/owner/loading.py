@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scumble.errors import BadRows, Exists, InvalidParameter, ScumbleError, Unavailable, Unfinished
 from scumble.index.slack import release_bound
 from scumble.owner.encoding import dummy_rows, encode_rows
-from scumble.owner.indexes import IndexSpec, index_cost
+from scumble.owner.indexes import IndexSpec, capacity_cost
 from scumble.owner.ledger import Ledger, Spend
 from scumble.owner.payments import Payment
 from scumble.owner.repeats import content_digest, lost_table, terms_of
@@ -441,7 +441,7 @@ def _spends(table: Table, orders: Sequence[IndexOrder], options: LoadOptions, ba
         cheapest = min((order.epsilon * CAPACITY_SHARE for order in orders), default=CAPACITY_EPSILON)
         rows_per_user = max((order.rows_per_user for order in orders), default=1)
         epsilon = cheapest if options.capacity_epsilon is None else options.capacity_epsilon
-        spends.append(spend(CAPACITY, *index_cost(epsilon, CAPACITY_BETA, rows_per_user, "lossless"), rows_per_user))
+        spends.append(spend(CAPACITY, *capacity_cost(epsilon, CAPACITY_BETA, rows_per_user), rows_per_user))
     return spends
 
 

@@ -47,8 +47,8 @@ T = TypeVar("T")
 TRIES = 5  # of a statement whose table keeps changing, and of a change
 LOCKED_SECONDS = 10.0  # to wait for an enclave to be told a new key
 LOCKED_PAUSE_SECONDS = 0.05
-UNFINISHED_SECONDS = 60.0  # to wait for a change that was cut off to come to its end
-PAUSES_SECONDS = (0.2, 1.0, 3.0)  # before a service that went away is asked again whether a change was stored
+UNFINISHED_SECONDS = 60.0  # to wait for a change that was cut off to come to its end, altogether
+PAUSES_SECONDS = (0.2, 3.0, 10.0)  # before a service that went away is asked again whether a change was stored
 
 
 def begin(service: Service, key: OwnerKey, key_path: Path, policy: bytes = b"") -> None:
@@ -346,7 +346,7 @@ class Versions:
         try:
             if not self.witnesses.vouch(self.key, self._made, self._opened_since):
                 self.open_newest()
-        except Unwitnessed as error:
+        except (Unwitnessed, Unavailable) as error:  # the latter if a witness lacks links, and the service is gone
             if self._writing:
                 self._unwitnessed = True
                 return
@@ -410,16 +410,17 @@ class Versions:
         The enclave may still be about to store it: only once the database can be held for writing is that ruled out.
         """
         self._held.close()  # or nobody, and this neither, could hold it again
-        for pause in PAUSES_SECONDS:
+        until = time.monotonic() + UNFINISHED_SECONDS
+        for pause in (0.0, *PAUSES_SECONDS):
+            time.sleep(pause)
             try:
                 self.open_session()
                 if self._has(draft):
                     return
                 if self.service.stamp_lags:  # it is elsewhere: here, an enclave does one thing after the other
-                    with self.service.writer(UNFINISHED_SECONDS):
+                    with self.service.writer(max(0.0, until - time.monotonic())):
                         self.open_newest()
             except (Unavailable, Busy, Unwitnessed):
-                time.sleep(pause)
                 continue
             if self._has(draft):
                 return

@@ -25,6 +25,7 @@ from scumble.provider.fleet import ID_BYTES, LANES, NONCE_BYTES, EnclaveProcess,
 from scumble.provider.hosting import Hosted, Hosting
 from scumble.provider.limits import (
     Crowded,
+    Ending,
     Limits,
     NoLength,
     NoMethod,
@@ -52,8 +53,12 @@ HOLD_SECONDS = (0.05, 0.5)
 """How long to wait between two looks at a lease that another session has: at first, and at most."""
 LONGEST_BUSY_SECONDS = 60.0
 LONGEST_SESSION_DIGITS = 19
+SIGNING_SECONDS = 5.0
+"""How long a service that is stopping waits for the signature under what it has built."""
 ANY_VERSION = frozenset(["health", "metrics", "service", "openapi", "unknown", "crowded"])
 """Answered to clients of any protocol: they may want to find out which one to speak."""
+TO_THE_END = ANY_VERSION | {"request", "leave", "let_go"}
+"""Not refused by a service that is stopping: what ends a session or asks of none, and a request if it is a last one."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -72,14 +77,16 @@ class Front:
         self._sessions: Quota[Path] = Quota(limits.waiting_per_session, 8 * limits.waiting_per_tenant)
         self._requests = RateLimit(limits.requests_per_second)
         self._greetings = RateLimit(limits.greetings_per_second)
+        self.stopping = False
+        """Set it to take nothing new, but for what ends a change, and wait while there is any `unfinished`."""
 
     # --- about the service -------------------------------------------------------------------------
 
     async def health(self, _: Request) -> Response:
         alive = self.fleet.alive
-        status = "ok" if alive else "no enclave is running"
+        status = "stopping" if self.stopping else "ok" if alive else "no enclave is running"
         facts = {"status": status, "enclaves": alive, "wanted": self.fleet.size, "databases": self.hosting.opened}
-        return JSONResponse(facts, 200 if alive else 503)
+        return JSONResponse(facts, 200 if status == "ok" else 503)
 
     async def figures(self, _: Request) -> Response:
         sessions = sum(member.sessions for member in self.fleet.members)
@@ -127,6 +134,8 @@ class Front:
     async def request(self, request: Request) -> Response:
         """Pass on a sealed request, of a session that is there: before that is known, nothing of it is read."""
         hosted, session, tenant = await self._hosted(request), _session(request), request.path_params["tenant"]
+        if self.stopping and not await self._in_thread(hosted.leases.last_request, session, SIGNING_SECONDS):
+            raise Ending
         process, most = hosted.routing.place_of(session)
         size, most = _length(request), min(most, self.limits.request_bytes)
         if size > most:
@@ -165,6 +174,8 @@ class Front:
                     await self._in_thread(hosted.leases.take, session, 0, rank)
                     break
                 except Busy:
+                    if self.stopping:
+                        raise Ending from None
                     if exchange.gone or time.monotonic() >= deadline:
                         raise
                 await asyncio.sleep(pause)
@@ -198,6 +209,8 @@ class Front:
             begun = time.perf_counter()
             try:
                 self._admit(request, self._requests)
+                if self.stopping and kind not in TO_THE_END:
+                    raise Ending
                 if kind not in ANY_VERSION:
                     _speak(request)
                 _framed(request, self.limits.request_bytes if kind == "request" else self.limits.small_bytes)
@@ -293,6 +306,10 @@ class Front:
     async def _job(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Have an enclave do something: in threads that nothing else uses, one for each place that there is."""
         return await asyncio.get_running_loop().run_in_executor(self._jobs, function, *arguments)
+
+    def unfinished(self) -> bool:
+        """Whether a change is being built, or may be about to be signed."""
+        return any(hosted.leases.unfinished(SIGNING_SECONDS) for hosted in self.hosting.every())
 
     def close(self) -> None:
         """Wait for the requests under way, then close the enclaves and the databases."""

@@ -4,6 +4,8 @@ A lease ends when its session gives it back, or has been silent for a minute, so
 middle of a load does not keep others waiting. While one of its requests is under way, a session is not silent. Nobody
 can keep it for ever: an owner takes it from an analyst as soon as no request of the analyst's is under way, and after
 its longest life anybody may. An owner's change of rights needs none.
+
+What a load has built waits for its client's signature. A service that is stopping waits for it too, but not for long.
 """
 
 import threading
@@ -38,6 +40,9 @@ class Leases:
         self._at_work = 0
         self._leaving = False
         self._seen = 0.0
+        self._answered = 0.0  # when the holder's last request was; a lease that is renewed does not change it
+        self._unsigned = False  # the holder has built a run that no version has yet
+        self._last = False  # the holder has begun its last request
 
     def take(self, session: int, busy_seconds: float, rank: int = OWNER) -> None:
         """Give a session the lease, or renew it; Busy if another one keeps it for `busy_seconds`."""
@@ -75,8 +80,26 @@ class Leases:
             if writing:
                 with self._turn:
                     self._at_work -= 1
-                    self._seen = time.monotonic()
+                    self._seen = self._answered = time.monotonic()
                     self._end_if_left()
+
+    def built(self, session: int | None) -> None:
+        """A session has written a whole run: its client is about to sign a version that has it."""
+        with self._turn:
+            self._unsigned = self._unsigned or (self._holder == session and not self._last)
+
+    def unfinished(self, seconds: float) -> bool:
+        """Whether the holder is at work, or has been answered in the last `seconds` and may sign what it has built."""
+        with self._turn:
+            return self._holder is not None and (self._at_work > 0 or self._may_sign(seconds))
+
+    def last_request(self, session: int, seconds: float) -> bool:
+        """Whether a session may send one more request, its last, to sign what it has built: see `unfinished`."""
+        with self._turn:
+            if self._holder != session or self._leaving or self._at_work or not self._may_sign(seconds):
+                return False
+            self._unsigned, self._last = False, True
+            return True
 
     def commit(self, session: int | None, store: Callable[[], None]) -> None:
         """Store a version for a session: the holder of the lease, or an owner who changes rights; Busy for None.
@@ -93,6 +116,8 @@ class Leases:
                 self._at_work += 1
             try:
                 store()
+                with self._turn:
+                    self._unsigned = self._unsigned and self._holder != session
             finally:
                 with self._turn:
                     self._at_work -= 1
@@ -126,7 +151,11 @@ class Leases:
             return False
         self._holder, self._held, self._rank = session, held, rank
         self._seen = self._since = time.monotonic()
+        self._unsigned = self._last = False
         return True
+
+    def _may_sign(self, seconds: float) -> bool:
+        return self._unsigned and time.monotonic() - self._answered < seconds
 
     def _end_if_lapsed(self) -> None:
         lapsed = time.monotonic() - self._seen > self._lease_seconds

@@ -19,6 +19,7 @@ from scumble.errors import (
     NotFound,
     ScumbleError,
     Stale,
+    Stopping,
     Tampered,
     Unavailable,
 )
@@ -26,6 +27,7 @@ from scumble.wire.storage import PROTOCOL
 
 __all__ = [
     "Crowded",
+    "Ending",
     "Limits",
     "NoLength",
     "NoMethod",
@@ -136,6 +138,15 @@ class Crowded(Unavailable):
 
     def __init__(self) -> None:
         super().__init__("too many are connected, here or from this address", hint="wait a little, and connect again")
+
+
+class Ending(Stopping):
+    """The service has been told to stop. No enclave has seen the request."""
+
+    headers = {"retry-after": "1", "connection": "close"}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        super().__init__("the service is stopping", hint="connect again in a moment: it may only be restarting")
 
 
 class TooLarge(InvalidParameter):

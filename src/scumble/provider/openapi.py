@@ -27,7 +27,8 @@ REFUSALS = {
     429: "Too many requests from this address, or too much of this tenant or session under way",
     431: "The head of the request is too large",
     500: "The service has failed; its log says more",
-    503: "No enclave is running, the session is gone, too many are connected, or too many answers are unread",
+    503: "No enclave is running, the service is stopping, the session is gone, too many are connected, or too many "
+    "answers are unread",
 }
 ALWAYS = (400, 404, 411, 413, 429, 431, 500, 503)
 SPOKEN = (*ALWAYS, 426)

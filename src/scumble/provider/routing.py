@@ -54,8 +54,11 @@ def serve_call(
     writing: bool,
     commit: Callable[[int, bytes], None] | None = None,
     gone: Callable[[], bool] = lambda: False,
+    built: Callable[[], None] = lambda: None,
 ) -> tuple[int, int]:
     """Serve one call; how many pages and bytes of pages it read. `commit` stores a version, if not `storage`.
+
+    `built` is called when a run is complete.
 
     A query whose client has `gone` ends at the next pages that it wants to read. Who may write goes on to the end:
     there may be a commit, and the client will want to know what became of it.
@@ -71,6 +74,8 @@ def serve_call(
         if call.writes and not writing:
             raise Busy("the database is not held for writing", hint="another load may have taken its place: try again")
         result = _served(storage, call, frame.body)
+        if isinstance(call, FinishRun):
+            built()
     except Exception as error:
         pipe.send_failure(error)
         return 0, 0
@@ -202,8 +207,11 @@ class Routing:
             holder = session if session is not None and (writing or self.rank(session) == OWNER) else None
             self._leases.commit(holder, lambda: self._storage.commit(version, manifest))
 
+        def built() -> None:
+            self._leases.built(session)
+
         def serve(pipe: Pipe, frame: Frame) -> None:
-            pages, size = serve_call(pipe, frame, self._storage, writing=writing, commit=commit, gone=gone)
+            pages, size = serve_call(pipe, frame, self._storage, writing=writing, commit=commit, gone=gone, built=built)
             if pages:
                 self._read(pages, size)
 

@@ -1,7 +1,8 @@
 """Running the service: a front and its enclaves, until a signal ends them.
 
-SIGTERM and SIGINT drain: no new connection is taken, what is under way is answered, then everything ends. SIGKILL at
-any moment loses nothing that was acknowledged: the store is committed to disk before it is.
+SIGTERM and SIGINT drain: nothing new is taken, what is under way is answered, then everything ends. A load that is
+being built is a change of two requests: its client may still sign it, within a few seconds. SIGKILL at any moment loses
+nothing that was acknowledged: the store is committed to disk before it is.
 """
 
 import asyncio
@@ -9,10 +10,12 @@ import signal
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
@@ -91,6 +94,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, front: Front, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._front, self._ready = front, ready
+        self._told_to_stop: float | None = None
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -104,6 +108,21 @@ class _Server(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take nothing new from now on; at a second signal, wait for no client any more."""
+        if self._told_to_stop is None:
+            self._told_to_stop, self._front.stopping = time.monotonic(), True
+        else:
+            self.should_exit = self.force_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        """Close the connections only when no change waits for its signature: until then its client needs one."""
+        if self._told_to_stop is not None and not self.should_exit:
+            left = DRAIN_SECONDS - (time.monotonic() - self._told_to_stop)
+            self.should_exit = left <= 0 or not await asyncio.to_thread(self._front.unfinished)
+            self.config.timeout_graceful_shutdown = max(1, int(left))
+        return await super().on_tick(counter)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

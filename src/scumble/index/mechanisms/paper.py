@@ -6,7 +6,7 @@ A histogram, secret, goes in with an epsilon; a public noisy curve comes out. do
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from math import ceil, exp, log2, sqrt
+from math import ceil, exp, expm1, log2, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,11 @@ from scumble.privacy.noise import Noise, add_discrete_laplace
 
 __all__ = ["PAPER", "BinaryTree"]
 
-LEAST_EXACT_BETA = Fraction(1, 10**10)  # below, the Fourier transform's rounding would show
+LEAST_EXACT_BETA = Fraction(1, 10**40)
+TABLED_SCALES = 320
+"""How far errors are tabulated: what lies beyond is below any beta that is looked for."""
+ROUNDING = 1e-9
+"""By which part the tabulated tails may be too small: docs/privacy.md 5.3 counts the roundings."""
 
 
 @dataclass(frozen=True)
@@ -101,47 +105,39 @@ PAPER = Mechanism(
 
 @lru_cache(maxsize=64)
 def _bound(tree: BinaryTree, beta: Fraction) -> int:
-    return _exact_bound(tree, beta) if beta >= LEAST_EXACT_BETA else tree.chernoff_bound(beta)
-
-
-def _exact_bound(tree: BinaryTree, beta: Fraction) -> int:
     """The least z with 2 P(largest prefix error > z) <= beta, from the distribution itself: docs/privacy.md 5.3.
 
     The largest error over the prefixes of a block of 2^(l+1) ranks is the larger of two independent ones: over its
     first half, and over its second half plus the first half's node. Tails are tabulated in steps of a 64th of the
-    scale, noise rounded up to them.
+    scale, noise rounded up to them. Only positive numbers are added and multiplied, so all rounding is relative.
     """
+    if beta < LEAST_EXACT_BETA:
+        return tree.chernoff_bound(beta)
     step = ceil(tree.scale / 64)
-    cells = 1 << ceil(log2(160 * tree.scale / step))
-    noise = _rounded_up(tree.scale, step, cells)
-    block, whole = np.zeros(cells), np.zeros(cells)  # P(error > step x) for x = 0, 1, ...: no prefix yet, no error
+    block = whole = np.zeros(1 << ceil(log2(TABLED_SCALES * tree.scale / step)))  # P(error > step x): no error yet
     for level in range(tree.levels):
         if tree.leaves >> level & 1:
-            whole = _either(block, _moved(whole, noise))
-        block = _either(block, _moved(block, noise))
-    covered = np.flatnonzero(2 * whole * (1 + 1e-9) + 1e-13 <= float(beta))
+            whole = _either(block, _moved(whole, tree.scale, step))
+        block = _either(block, _moved(block, tree.scale, step))
+    covered = np.flatnonzero(2 * whole * (1 + ROUNDING) <= float(beta))
     return step * int(covered[0]) if len(covered) else tree.chernoff_bound(beta)
 
 
-def _rounded_up(scale: Fraction, step: int, cells: int) -> NDArray[np.float64]:
-    """P(X, rounded up to a multiple of the step, is step x) for x = -cells + 1, ..., cells - 1."""
-    p = exp(-1 / scale)
-    ends = step * np.arange(-cells, cells, dtype=float)
-    below = np.where(ends < 0, p ** np.abs(ends) / (1 + p), 1 - p ** (np.abs(ends) + 1) / (1 + p))
-    chances: NDArray[np.float64] = np.diff(below)
-    return chances
+def _moved(tail: NDArray[np.float64], scale: Fraction, step: int) -> NDArray[np.float64]:
+    """The tail of an error plus independent noise; an error is never negative, the empty prefix having none.
 
+    Noise that is rounded up to steps is geometric on both sides of zero, so adding it is one pass in each direction.
+    """
+    from scipy.signal import lfilter  # slow to import, and only this bound needs it
 
-def _moved(tail: NDArray[np.float64], noise: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The tail of an error plus independent noise; an error is never negative, the empty prefix having none."""
-    cells = len(tail)
-    size = 4 * cells
-    sums = np.fft.irfft(np.fft.rfft(tail, size) * np.fft.rfft(noise, size), size)[cells - 1 : 2 * cells - 1]
-    beyond = np.cumsum(noise[::-1])[::-1][cells:]
-    result: NDArray[np.float64] = np.clip(sums + np.append(beyond, 0.0), 0, 1)
-    return result
+    p, q, rest = exp(-1 / scale), exp(-step / scale), -expm1(-step / scale)
+    falling = lfilter([rest / (1 + p)], [1, -q], tail[::-1])[::-1]
+    rising = lfilter([0, p * rest / (1 + p)], [1, -q], tail)
+    moved: NDArray[np.float64] = falling + rising + p / (1 + p) * q ** np.arange(len(tail), dtype=float)
+    return moved
 
 
 def _either(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
     """The tail of the larger of two independent errors."""
-    return one + other - one * other
+    larger: NDArray[np.float64] = one + other * (1 - np.minimum(one, 1))
+    return larger

@@ -28,7 +28,7 @@ from scumble.lab.audit.database import database, restored, retried
 from scumble.lab.audit.run import Subject, tapped
 from scumble.lab.audit.tap import replaced
 from scumble.lab.comparators import CryptEpsilonIndex, DPBPlusTreeIndex, DPRMIIndex, FMIIndex, SpecialIndex, trained
-from scumble.lab.comparators.curves import TwoCurvesIndex
+from scumble.lab.comparators.curves import TwoCurvesIndex, truncation_delta
 from scumble.lab.comparators.trained import TrainedIndex
 from scumble.owner.loading import CAPACITY_BETA, LoadOptions, _fix_capacity
 from scumble.privacy.budget import unsafe_budget
@@ -210,10 +210,6 @@ def _slack(name: str, about: str, epsilon: Fraction, delta: Fraction = Fraction(
     return tapped(name, about, epsilon, neighbours(1), build, float, seen="the slack", delta=delta)
 
 
-def _lossless(epsilon: Fraction) -> Fraction:
-    return coverage.lossless_delta(epsilon, BETA)
-
-
 def capacity(epsilon: Fraction) -> Subject:
     """The drawn capacity of a table that, without its last row, would fill its pages."""
     rows = 10 * PAGE_ROWS - coverage.shift(epsilon, CAPACITY_BETA) % PAGE_ROWS
@@ -235,15 +231,19 @@ _SUBJECTS: dict[str, Callable[[Fraction], Subject]] = {
     "wide-tree": wide,
     "adaptive-tree": adaptive,
     "slack": lambda e: _slack("slack", "noisy largest error", e),
-    "slack-lossless": lambda e: _slack("slack-lossless", "the same, cut off at the truth", e, _lossless(e)),
+    "slack-lossless": lambda e: _slack(
+        "slack-lossless", "the same, cut off at the truth", e, coverage.lossless_delta(e, BETA)
+    ),
     "capacity": capacity,
     "dp-plr": lambda e: _plr("dp-plr", e),
     "dp-plr-paper": lambda e: _plr("dp-plr-paper", e, size=2, mechanism="paper"),
     "dp-plr-published": lambda e: _plr("dp-plr-published", e, size=2, mechanism="paper", slack="paper"),
-    "dp-plr-lossless": lambda e: _plr("dp-plr-lossless", e, delta=_lossless(e), slack="lossless"),
+    "dp-plr-lossless": lambda e: _plr(
+        "dp-plr-lossless", e, delta=coverage.SLACKS["lossless"].delta(e, BETA), slack="lossless"
+    ),
     "two-batches": two_batches,
     "crypt-epsilon": lambda e: _two_curves("crypt-epsilon", CryptEpsilonIndex(), e),
-    "special": lambda e: _two_curves("special", SpecialIndex(), e, _lossless(e)),
+    "special": lambda e: _two_curves("special", SpecialIndex(), e, truncation_delta(e, BETA)),
     "dp-bplus-tree": dp_bplus_tree,
     "fmi": lambda e: _trained("fmi", FMIIndex, e, experts=1),
     "dp-rmi": lambda e: _trained("dp-rmi", DPRMIIndex, e, models=1, stages=1),

@@ -5,6 +5,7 @@ true curve is secret; what these indexes keep is public, noised by the first two
 """
 
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from typing import Self
 
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scumble.errors import InvalidParameter
 from scumble.index.contract import Index, Positions, Terms, check_domain, check_request
 from scumble.index.curve import Histogram
-from scumble.index.slack import lossless_delta, shift
+from scumble.index.slack import shift
 from scumble.lab.comparators.limits import check_memory, check_scale
 from scumble.privacy.budget import Budget, Exact, show
 from scumble.privacy.noise import add_discrete_laplace
@@ -113,7 +114,7 @@ class SpecialIndex(TwoCurvesIndex):
     name = "SPECIAL"
 
     def _check(self, terms: Terms) -> None:
-        needed = lossless_delta(terms.epsilon, terms.beta)
+        needed = truncation_delta(terms.epsilon, terms.beta)
         if terms.delta < needed:
             raise InvalidParameter(
                 f"SPECIAL needs a delta of {show(needed)} for one row",
@@ -126,7 +127,7 @@ class SpecialIndex(TwoCurvesIndex):
         """Release the curve twice, each time with noise on all N points, shifted to one side and truncated there.
 
         Sensitivity: N in L1 for each of the two, which get half of epsilon each; neighbours: one row added or removed;
-        cost: epsilon, and a delta of `lossless_delta` for the truncation; the paper's section 2 and appendix A.1;
+        cost: epsilon, and a delta of `truncation_delta`; the paper's section 2 and appendix A.1;
         docs/privacy.md 8.2.
         """
         scale, moved = special_scale(terms), special_shift(terms)
@@ -140,6 +141,14 @@ class SpecialIndex(TwoCurvesIndex):
         np.maximum(upper, curve, out=upper)
         capacity = int(upper[-1]) if terms.capacity is None else terms.capacity
         return TwoCurves(terms.domain, lower, upper, capacity)
+
+
+def truncation_delta(epsilon: Fraction, beta: Fraction) -> Fraction:
+    """(1 + e^epsilon) beta, rounded up to 12 digits: what changing an event of probability beta costs at most."""
+    up = Context(prec=50, rounding=ROUND_CEILING)
+    growth = up.next_plus(up.exp(up.divide(Decimal(epsilon.numerator), Decimal(epsilon.denominator))))
+    delta = (1 + Fraction(growth)) * beta
+    return Fraction(Context(prec=12, rounding=ROUND_CEILING).divide(delta.numerator, delta.denominator))
 
 
 def special_shift(terms: Terms) -> int:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from scumble import attestation, errors
 from scumble.attestation import Evidence, Policy, Verdict
 from scumble.attestation.policy_document import SignedPolicy
-from scumble.errors import InvalidParameter, ScumbleError, Tampered, Unavailable
+from scumble.errors import InvalidParameter, ScumbleError, Stopping, Tampered, Unavailable
 from scumble.owner.policies import given_policy
 from scumble.owner.remote.address import Address
 from scumble.owner.remote.pins import Pins, Trust, judged, measurement_of, pins_path
@@ -84,24 +84,46 @@ class Reply(NamedTuple):
 
 
 class Transport:
-    """Connections to one service. Threads may share it: each request has a connection to itself."""
+    """Connections to one service. Threads may share it: each request has a connection to itself.
+
+    A service that has gone away, or is about to, is waited for once: until it is back, later requests fail at once.
+    """
 
     def __init__(self, address: Address, timeout_seconds: float = 300.0, connect_seconds: float = 10.0) -> None:
         self._address, self._timeout, self._connect_timeout = address, timeout_seconds, connect_seconds
         self._turn = threading.Lock()
         self._kept: list[tuple[float, http.client.HTTPConnection]] = []
+        self._away_since: float | None = None
 
     def ask(
-        self, method: str, path: str, body: bytes | memoryview = b"", headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | memoryview = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        wait: bool = True,
     ) -> Reply:
-        """Send a request and return the reply, or raise the error that the front answered with."""
+        """Send a request and return the reply, or raise the error that the front answered with.
+
+        With `wait` a service that cannot be reached, as while it restarts, is waited for.
+        """
         deadline, pause = time.monotonic() + self._timeout, PAUSE_SECONDS
         while True:
-            status, reply = self._exchange(method, path, body, headers or {})
-            if status < 300:
+            status, reply = self._exchange(method, path, body, headers or {}, wait=wait)
+            refusal = None if status < 300 else _refusal(status, reply.body)
+            if not isinstance(refusal, Stopping):
+                self._away_since = None
+            if refusal is None:
                 return reply
-            if status != TOO_MANY_REQUESTS or time.monotonic() + pause > deadline:
-                raise _refusal(status, reply.body)
+            if isinstance(refusal, Stopping) and wait:
+                until = self._patient_until()
+            elif status == TOO_MANY_REQUESTS:
+                until = deadline
+            else:
+                raise refusal
+            if time.monotonic() + pause > until:
+                raise refusal
             time.sleep(pause)
             pause = min(2 * pause, 2.0)
 
@@ -112,9 +134,9 @@ class Transport:
             connection.close()
 
     def _exchange(
-        self, method: str, path: str, body: bytes | memoryview, headers: Mapping[str, str]
+        self, method: str, path: str, body: bytes | memoryview, headers: Mapping[str, str], *, wait: bool
     ) -> tuple[int, Reply]:
-        connection = self._connection()
+        connection = self._connection(wait=wait)
         try:
             connection.request(method, path, body, {VERSION: str(PROTOCOL), **headers})
             response = connection.getresponse()
@@ -133,27 +155,33 @@ class Transport:
             self._keep(connection)
         return response.status, Reply({name.lower(): value for name, value in response.getheaders()}, content)
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _patient_until(self) -> float:
+        with self._turn:
+            if self._away_since is None:
+                self._away_since = time.monotonic()
+            return self._away_since + self._connect_timeout
+
+    def _connection(self, *, wait: bool) -> http.client.HTTPConnection:
         with self._turn:
             while self._kept:
                 since, connection = self._kept.pop()
                 if time.monotonic() - since < IDLE_SECONDS:
                     return connection
                 connection.close()
-        deadline = time.monotonic() + self._connect_timeout
         while True:  # nothing was sent yet, so trying again does no harm, and a service that restarts is soon back
             try:
-                return self._connected(max(PAUSE_SECONDS, deadline - time.monotonic()))
+                return self._connected()
             except (OSError, UnicodeError) as error:  # a name that no host can have is the latter
-                if time.monotonic() + RECONNECT_SECONDS > deadline or not isinstance(error, ConnectionError):
+                may_return = wait and isinstance(error, ConnectionError)
+                if not may_return or time.monotonic() + RECONNECT_SECONDS > self._patient_until():
                     raise Unavailable(
                         f"{self._address} cannot be reached: {_reason(error)}",
                         hint="check the address, and that it is served",
                     ) from None
             time.sleep(RECONNECT_SECONDS)
 
-    def _connected(self, seconds: float) -> http.client.HTTPConnection:
-        place = self._address.host, self._address.port
+    def _connected(self) -> http.client.HTTPConnection:
+        place, seconds = (self._address.host, self._address.port), self._connect_timeout
         made: http.client.HTTPConnection
         if self._address.tls:
             made = http.client.HTTPSConnection(*place, timeout=seconds, context=ssl.create_default_context())
@@ -232,7 +260,7 @@ class RemoteService:
     def leave(self, session: int) -> None:
         """End a session; if the service is gone, so is the session."""
         with suppress(ScumbleError):
-            self._ask("DELETE", f"/sessions/{session}")
+            self._ask("DELETE", f"/sessions/{session}", wait=False)
 
     @contextmanager
     def writer(self, busy_seconds: float = 5) -> Iterator[None]:
@@ -254,7 +282,7 @@ class RemoteService:
             done.set()
             renewing.join(1)
             with suppress(ScumbleError):  # a lease that is not renewed lapses
-                self._ask("DELETE", path)
+                self._ask("DELETE", path, wait=False)
 
     def rights_writer(self) -> AbstractContextManager[None]:
         """Nothing to hold: an owner's change of rights waits for no writer."""
@@ -274,7 +302,7 @@ class RemoteService:
 
     def drop_unreferenced(self) -> int:
         """Have the runs deleted that no table has any more; how many, as the service says, 0 if it says nothing."""
-        reply = self._ask("POST", f"/sessions/{self._session}/tidy")
+        reply = self._ask("POST", f"/sessions/{self._session}/tidy", wait=False)
         with suppress(ValueError, KeyError, TypeError, RecursionError):
             if type(runs := json.loads(reply.body)["runs"]) is int:
                 return runs
@@ -295,9 +323,15 @@ class RemoteService:
         self._ask("PUT", "", database.encode(), {"authorization": f"Bearer {token}"})
 
     def _ask(
-        self, method: str, path: str, body: bytes | memoryview = b"", headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | memoryview = b"",
+        headers: dict[str, str] | None = None,
+        *,
+        wait: bool = True,
     ) -> Reply:
-        reply = self._transport.ask(method, self._address.path + path, body, headers)
+        reply = self._transport.ask(method, self._address.path + path, body, headers, wait=wait)
         self._stamp, self._heard = reply.headers.get(STAMP, self._stamp), time.monotonic()
         return reply
 
