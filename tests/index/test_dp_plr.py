@@ -249,6 +249,7 @@ def test_published_slack() -> None:
     index.fit_counts(counts, domain=IntegerDomain(0, 1023), budget=spend(2))
     z = coverage.published_bound(1024, Fraction(2), Fraction(8))
     assert z <= index.summary().slack_rows <= z + 50
+    assert index.model.beta == 1  # as it is printed, it promises nothing
 
 
 def test_lossless_says_its_delta() -> None:

@@ -1,8 +1,13 @@
 """What a load costs and which rows a table takes, decided before anything is sent."""
 
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 
+import scumble
 from scumble.errors import InvalidParameter
+from scumble.index.file import decoded
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.loading import LoadOptions, _spends
 from scumble.types import Column, Schema, parse_type
@@ -26,3 +31,27 @@ def test_an_epsilon_that_no_index_can_be_built_for_is_refused_before_it_is_spent
         IndexSpec.parse(f"k int:0:9 epsilon={amount} slack=paper").order()
     with pytest.raises(InvalidParameter, match=r"epsilon|delta"):
         _spends(Table("0a" * 16, "t", schema("k integer"), ()), [], LoadOptions(capacity_epsilon=amount), "0b" * 16)
+
+
+@pytest.mark.parametrize(
+    ("words", "chance"),
+    [("mechanism=paper", 1e-6), ("mechanism=paper slack=paper", 1e-6), ("slack=paper mechanism=paper alpha_s=20", 1)],
+)
+def test_the_published_index_runs_inside_the_database(tmp_path: Path, words: str, chance: float) -> None:
+    """With the paper's slack as it is printed nothing is promised, and EXPLAIN says so."""
+    spec = IndexSpec.parse(f"k int:0:99 epsilon=1 {words}")
+    assert IndexSpec.parse(f"k {spec.terms}") == spec
+    with scumble.create(tmp_path / "d", limit=1) as db:
+        keys = pa.array([n * n % 100 for n in range(3000)], pa.int64())
+        db.load("t", pa.table({"k": keys}), indexes=[spec], capacity=4096)
+        (run,) = db.table("t").runs
+        assert run.index is not None
+        assert decoded(run.index).mechanism == "paper"
+        assert db.sql("SELECT count(*) FROM t WHERE k = 25").fetchall() == [(300,)]
+        assert db.explain("SELECT count(*) FROM t WHERE k = 25").beta == chance
+
+
+@pytest.mark.parametrize("words", ["mechanism=other", "slack=other", "alpha_s=8", "slack=paper alpha_s=0"])
+def test_terms_that_there_are_not_are_refused(words: str) -> None:
+    with pytest.raises(InvalidParameter):
+        IndexSpec.parse(f"k int:0:99 epsilon=1 {words}").order()

@@ -88,7 +88,7 @@ def test_every_request_has_a_handler_and_a_test() -> None:
     assert set(Request.kinds.values()) == set(_HANDLERS) == set(map(type, REQUESTS))
 
 
-def test_the_wire_is_that_of_release_0_1() -> None:
+def test_the_wire_of_a_load_and_of_an_opening() -> None:
     packed = pack_request(LOAD)
     assert len(packed) % 256 == 0
     assert json.loads(packed[1:]) == {
@@ -108,6 +108,8 @@ def test_the_wire_is_that_of_release_0_1() -> None:
                 "rows_per_user": 1,
                 "max_bytes": None,
                 "slack": "measured",
+                "mechanism": "scumble",
+                "alpha_s": None,
             }
         ],
         "page_rows": 16,

@@ -109,6 +109,10 @@ def load(
       slack=lossless       never lose a row, for a little delta
       rows_per_user=3      the most rows one person has
       max_bytes=4096       how large the index may be
+    and for research, to compare with the published design
+      mechanism=paper      its binary tree, over all keys
+      slack=paper          its slack, with a bound computed from beta
+      alpha_s=8            that slack as it is printed: rows may be lost
     Types: integer, bigint, decimal(12,2), double, boolean, date, time,
     timestamp, text(25), category(["a","b"]); each also with "not null".
 

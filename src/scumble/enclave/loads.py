@@ -233,7 +233,9 @@ class Load:
         paid = unsafe_budget(  # the owner's ledger has drawn it
             order.epsilon, delta=order.delta, label=order.attribute, rows_per_user=order.rows_per_user
         )
-        index = DPPLRIndex(max_bytes=order.max_bytes, slack=order.slack)
+        index = DPPLRIndex(
+            max_bytes=order.max_bytes, mechanism=order.mechanism, slack=order.slack, alpha_s=order.alpha_s
+        )
         index.unsafe_fit_counts(
             counts, self._noise(order), domain=order.domain, budget=paid, beta=order.beta, capacity=self._capacity
         )
@@ -282,6 +284,8 @@ def index_terms(order: IndexOrder) -> tuple[Fact, ...]:
         order.rows_per_user,
         order.max_bytes,
         order.slack,
+        order.mechanism,
+        order.alpha_s,
     )
 
 

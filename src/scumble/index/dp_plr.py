@@ -34,7 +34,7 @@ class DPPLRIndex(Index):
     Say how large it may be with one of `max_bytes` (of its file), `max_segments` or `max_error` (the paper's tau, in
     rows); by default the fit follows the noisy curve as closely as its noise makes sense. `mechanism` and `slack`
     choose between the published design and ours; `alpha_s` sets the published slack Z = alpha_s (log2 N)^1.5 / epsilon
-    instead of one that is computed from beta.
+    instead of one that is computed from beta: nothing is then promised about lost rows, and the model's beta is 1.
     """
 
     name = "DP-PLR"
@@ -111,7 +111,7 @@ class DPPLRIndex(Index):
             capacity=segments.at(terms.domain.size - 1) + slack if terms.capacity is None else terms.capacity,
             epsilon=terms.charged_epsilon,
             delta=terms.charged_delta if lossless else Fraction(0),
-            beta=Fraction(0) if lossless else terms.beta,
+            beta=Fraction(0) if lossless else terms.beta if self.alpha_s is None else Fraction(1),
             levels=curve.levels,
             mechanism=self.mechanism,
             slack=self.slack,

@@ -21,13 +21,17 @@ from scumble.wire.requests import IndexOrder
 
 __all__ = ["IndexSpec", "capacity_cost", "index_cost"]
 
-_OPTION = re.compile(r"(?<!\s)\s+(epsilon|beta|rows_per_user|max_bytes|slack)=(\S+)\s*$")
+_OPTION = re.compile(r"(?<!\s)\s+(epsilon|beta|rows_per_user|max_bytes|slack|mechanism|alpha_s)=(\S+)\s*$")
 _FORM = 'write it like "amount decimal:0:100000:0.01 epsilon=0.5"'
 
 
 @dataclass(frozen=True)
 class IndexSpec:
-    """PUBLIC: an index on a column: its domain, and what it may cost. `max_bytes` bounds the index file."""
+    """PUBLIC: an index on a column: its domain, and what it may cost. `max_bytes` bounds the index file.
+
+    `mechanism`, `slack` and `alpha_s` are for research: with "paper", "paper" and a number, the index is the published
+    design as it is printed, and may lose rows.
+    """
 
     column: str
     domain: Domain
@@ -36,10 +40,12 @@ class IndexSpec:
     rows_per_user: int = 1
     max_bytes: int | None = 4096
     slack: SlackName = "measured"
+    mechanism: str = "scumble"
+    alpha_s: Exact | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `COLUMN DOMAIN epsilon=E [beta=B] [rows_per_user=K] [max_bytes=N] [slack=S]`."""
+        """Read `COLUMN DOMAIN epsilon=E` and what may follow, such as `slack=lossless`, in any order."""
         options: dict[str, str] = {}
         rest = text
         while match := _OPTION.search(rest):
@@ -58,6 +64,8 @@ class IndexSpec:
             _whole("rows_per_user", options.get("rows_per_user", "1")),
             _whole("max_bytes", options.get("max_bytes", "4096")),
             _slack(options.get("slack", "measured")),
+            options.get("mechanism", "scumble"),
+            options.get("alpha_s"),
         )
 
     @property
@@ -67,15 +75,29 @@ class IndexSpec:
         parts += [f"beta={self.beta}"] if self.beta != 1e-6 else []
         parts += [f"rows_per_user={self.rows_per_user}"] if self.rows_per_user != 1 else []
         parts += [f"max_bytes={self.max_bytes}"] if self.max_bytes != 4096 else []
-        return " ".join(parts + ([f"slack={self.slack}"] if self.slack != "measured" else []))
+        parts += [f"slack={self.slack}"] if self.slack != "measured" else []
+        parts += [f"mechanism={self.mechanism}"] if self.mechanism != "scumble" else []
+        return " ".join(parts + ([f"alpha_s={self.alpha_s}"] if self.alpha_s is not None else []))
 
     def order(self) -> IndexOrder:
         """What the enclave is asked to build and the ledger is charged for it; refused if it could not be built."""
         epsilon, delta = index_cost(self.epsilon, self.beta, self.rows_per_user, self.slack)
         beta, rows = check_beta(self.beta), self.rows_per_user
         terms = Terms(self.domain, epsilon / rows, row_delta(epsilon, delta, rows), beta, None, epsilon, delta)
-        DPPLRIndex(max_bytes=self.max_bytes, slack=self.slack).check(terms)
-        return IndexOrder(self.column, self.domain, epsilon, delta, beta, rows, self.max_bytes, self.slack)
+        index = DPPLRIndex(max_bytes=self.max_bytes, mechanism=self.mechanism, slack=self.slack, alpha_s=self.alpha_s)
+        index.check(terms)
+        return IndexOrder(
+            self.column,
+            self.domain,
+            epsilon,
+            delta,
+            beta,
+            rows,
+            self.max_bytes,
+            self.slack,
+            self.mechanism,
+            index.alpha_s,
+        )
 
 
 def index_cost(epsilon: Exact, beta: Exact, rows_per_user: int, slack: SlackName) -> tuple[Fraction, Fraction]:

@@ -234,7 +234,10 @@ class ForgetPlans(Request[None], task="forget", by_analyst=True):
 
 @dataclass(frozen=True)
 class IndexOrder:
-    """PUBLIC: one index of a load. The ledger was charged epsilon and delta, for users of up to rows_per_user rows."""
+    """PUBLIC: one index of a load. The ledger was charged epsilon and delta, for users of up to rows_per_user rows.
+
+    With `alpha_s` the slack is the formula that the paper prints, which promises nothing about lost rows.
+    """
 
     attribute: str
     domain: Domain
@@ -244,6 +247,8 @@ class IndexOrder:
     rows_per_user: int
     max_bytes: int | None
     slack: SlackName
+    mechanism: str = "scumble"
+    alpha_s: Fraction | None = None
 
 
 class BeginLoad(Request[LoadBegun], task="load", by_analyst=True, most_bytes=LOAD_BYTES):
