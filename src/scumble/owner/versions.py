@@ -73,8 +73,8 @@ class Versions:
     session: Session
     catalog: Catalog
     charges: tuple[Charge, ...]
-    grants: tuple[Grant, ...]
     """What was ever paid for loads, as the versions have it: all of it for the owner, for an analyst its own."""
+    grants: tuple[Grant, ...]
     owner: str
     """The owner's public key, in hexadecimal."""
     policy: bytes
