@@ -277,6 +277,11 @@ class Database:
         """How many times the database has been changed, its creation included."""
         return self._versions.catalog.version
 
+    @property
+    def accepted_restored(self) -> bool:
+        """Whether opening it has made a version that takes an older one for the newest, as `accept_restored` allows."""
+        return self._versions.accepted_restored
+
     @cached_property
     def ledger(self) -> Ledger:
         """The privacy budget: what was spent on what, and what remains. For an analyst, of the grant's allotment."""
