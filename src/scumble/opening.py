@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from scumble.enclave.sessions import TrustedEnclave
-from scumble.errors import Busy, Exists, FileError, InvalidParameter, Stale
+from scumble.errors import Busy, Exists, FileError, InvalidParameter, Locked, Stale
 from scumble.owner import key_file
 from scumble.owner.database import Database
 from scumble.owner.key_file import Passphrase
@@ -129,7 +129,11 @@ def _opened(
         except BaseException:
             store.close()
             raise
-        database = Database(Provider(store, TrustedEnclave), opener, key_path, **terms)
+        try:
+            database = Database(Provider(store, TrustedEnclave), opener, key_path, **terms)
+        except Locked as error:  # no owner shares this process
+            error.hint = "an analyst's key opens no folder: give the service's address, scumble://HOST:PORT/NAME"
+            raise
     if terms["accept_restored"] and isinstance(opener, OwnerKey):
         database.reinstate_policy()
     if opener.next_root is not None:

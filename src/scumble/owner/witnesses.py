@@ -78,7 +78,8 @@ class Listed:
         """Replace the file; InvalidParameter if the list demands more than it has, or has one witness twice."""
         if not min(1, len(self.places)) <= self.need <= len(self.places):
             raise InvalidParameter(
-                f"{self.need} of {len(self.places)} witnesses cannot be demanded", hint="say how many with --need"
+                f"{self.need} of {len(self.places)} witnesses cannot be demanded",
+                hint="say how many with --need; to demand more, add more of them first",
             )
         if len(set(self.places.values())) < len(self.places):
             raise InvalidParameter("this witness is listed already", hint="one witness counts once, wherever it is")
