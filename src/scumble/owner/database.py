@@ -407,10 +407,11 @@ class Database:
             before, place = witnesses.listed(key), check_place(place)
             places = {**before.places, place: parse_public_key(public_key or witness_in(place))}
             listed = Listed(need or before.need or 1, places)
+            with witnesses.trying(Listed(1, {place: places[place]})):
+                self._versions.open_newest()
+            witnesses.put(key, listed)
             try:
-                for each in (Listed(1, {place: places[place]}), listed):
-                    witnesses.put(key, each)
-                    self._versions.open_newest()
+                self._versions.open_newest()
             except BaseException:
                 witnesses.put(key, before)
                 raise
