@@ -171,7 +171,7 @@ class Policy:
         if not _is_one_of(verdict.measurement, self.measurements):
             raise AttestationRefused(
                 "the enclave runs other code than was pinned: its measurement is " + verdict.measurement,
-                hint="after an upgrade that you expected, pin the new measurement; otherwise send it nothing",
+                hint="after an upgrade that you expected, pin the new one (--measurement); otherwise send it nothing",
             )
 
     def _check_snp(self, facts: Facts) -> None:

@@ -231,7 +231,8 @@ class Versions:
         if isinstance(self.key, OwnerKey) and not any(isinstance(error, Tampered) for error in failures):
             raise KeyRefused(
                 "this key does not open the database as it is now",
-                hint="it was changed on another device, or an older copy of the database was put back",
+                hint="it was changed on another device, or an older copy of the database was put back; a backup from "
+                "before a rekey needs the key file of that time",
             )
         raise next((error for error in failures if isinstance(error, Tampered)), failures[0])
 
