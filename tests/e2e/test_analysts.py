@@ -1,12 +1,10 @@
 """Analysts: with a key file of their own they read and load what was granted, beside the owner, in one enclave."""
 
 import threading
-from collections.abc import Iterator
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
-from clinics import INDEX, Clinic, Open, rows
+from clinics import INDEX, Clinic, Open, clinic, rows
 
 import scumble
 from scumble.enclave.sessions import TrustedEnclave
@@ -16,13 +14,7 @@ from scumble.owner.database import Database
 from scumble.owner.keys import AnalystKey, OwnerKey
 from scumble.store.files import FileStore
 
-
-@pytest.fixture
-def clinic(tmp_path: Path) -> Iterator[Clinic]:
-    made = Clinic(tmp_path)
-    yield made
-    made.owner.close()
-    made.store.close()
+__all__ = ["clinic"]
 
 
 def test_an_analyst_asks_what_the_owner_could_and_sees_one_table(clinic: Clinic) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from scumble.cli.database import Json, Key, Target, at_service, opened
-from scumble.cli.terminal import print_result
+from scumble.cli.terminal import at, print_result
 from scumble.errors import InvalidParameter, NotFound
 from scumble.owner.witnesses import Listed, check_place, lists_beside
 from scumble.wire.grants import public_text
@@ -76,7 +76,7 @@ def serve(
         from scumble.witness.server import serve as run
 
         def ready(taken: int) -> None:
-            where = f"http://{host}:{taken}"
+            where = f"http://{at(host, taken)}"
             about = {"witness": witness.text, "listening": where}
             print_result(about, [f"witness {witness.text}, serving at {where}"], as_json=print_json)
 
