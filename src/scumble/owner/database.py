@@ -65,6 +65,10 @@ def _silent(what: str, done: int, total: int | None) -> None:
     """Report no progress."""
 
 
+def _amounts(epsilon: Fraction, delta: Fraction) -> str:
+    return f"epsilon {show(epsilon)}" + (f" and delta {show(delta)}" if delta else "")
+
+
 class Database:
     """An encrypted database, in a folder or at a service. `scumble.open` and `scumble.create` return one.
 
@@ -233,7 +237,7 @@ class Database:
         where = "nobody can tell whether the rows are" if attempt.pending else "the rows are not"
         epsilon = sum((each.epsilon for each in drawn), Fraction(0))
         delta = sum((each.delta for each in drawn), Fraction(0))
-        paid = f"; epsilon {show(epsilon)}" + (f" and delta {show(delta)}" if delta else "") + " stays spent on them"
+        paid = f"; {_amounts(epsilon, delta)} stays spent on them"
         return Unfinished(
             f"{error.message}; {where} in the table{paid if drawn else ''}",
             hint="load the same rows on the same terms again: that is recognised, and costs nothing more",
@@ -347,7 +351,15 @@ class Database:
                 (paid,) = self.ledger.spend_all([spend_of(allotment(wanted), f"granted to {name}")])
                 paid.draw()
                 paid.settle()  # nothing will ever take it back
-            self._versions.change(AddGrant(wanted, rehearsed=False))
+            try:
+                self._versions.change(AddGrant(wanted, rehearsed=False))
+            except ScumbleError as error:
+                if not wanted.epsilon or (isinstance(error, Unwitnessed) and error.stored):
+                    raise
+                raise Unfinished(
+                    f"{error.message}; {_amounts(wanted.epsilon, wanted.delta)} stays spent on the grant",
+                    hint="look whether `scumble grants` shows it before you grant it again, which costs as much again",
+                ) from error
         return wanted
 
     def revoke(self, name: str) -> None:
