@@ -12,7 +12,7 @@ from typing import Self
 from scumble.errors import ScumbleError
 from scumble.owner.ledger import Content, Ledger, RecordedBudget, Spend
 from scumble.owner.repeats import can_retry, paid_again, unfinished
-from scumble.owner.spends import load_partition
+from scumble.owner.spends import GRANT, load_partition
 from scumble.privacy.budget import exact
 from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant
@@ -22,7 +22,7 @@ __all__ = ["Payment", "allotment", "spend_of"]
 
 def allotment(grant: Grant) -> Charge:
     """What a grant costs its owner, whether it will be used or not: as a charge, it is known on every device."""
-    return Charge(2 * grant.id, f"grant-{grant.id}", "allotment", grant.epsilon, grant.delta, 1, new_rows=False)
+    return Charge(2 * grant.id, f"{GRANT}{grant.id}", "allotment", grant.epsilon, grant.delta, 1, new_rows=False)
 
 
 def spend_of(charge: Charge, label: str) -> Spend:
