@@ -21,7 +21,7 @@ from scumble.owner.indexes import IndexSpec
 from scumble.owner.key_file import Passphrase
 from scumble.owner.keys import Key, OwnerKey
 from scumble.owner.ledger import Ledger
-from scumble.owner.payments import allotment, spend_of
+from scumble.owner.payments import allotment, spend_of, used_up
 from scumble.owner.policies import Policies, next_policy
 from scumble.owner.reconciling import batches_of
 from scumble.owner.versions import Versions, begin
@@ -299,12 +299,19 @@ class Database:
         self.ledger.reconcile(self._charges(self.ledger), batches_of(self._versions.catalog), held=held)
 
     def _charges(self, ledger: Ledger) -> Sequence[Charge]:
-        """What the newest version says was paid by this key's holder; for the owner, the allotments of grants too."""
+        """What the newest version says was paid by this key's holder; for the owner, what grants cost too.
+
+        Those that are there cost their allotments, and those that were revoked at least what their loads did.
+        """
         versions = self._versions
         paid = [charge for charge in versions.charges if charge.grant == versions.grant_id]
+        if versions.grant_id is not None:
+            return paid
         spent = {(each.label, each.epsilon) for each in ledger.entries() if each.partition is None}  # by release 0.1
         granted = [grant for grant in versions.grants if (f"granted to {grant.name}", grant.epsilon) not in spent]
-        return [*paid, *(allotment(grant) for grant in granted if grant.epsilon)]
+        there = {grant.id for grant in versions.grants}
+        gone = [charge for charge in versions.charges if charge.grant is not None and charge.grant not in there]
+        return [*paid, *(allotment(grant) for grant in granted if grant.epsilon), *used_up(gone)]
 
     @property
     def service(self) -> Service:
