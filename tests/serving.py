@@ -11,7 +11,7 @@ from typing import Any
 
 import scumble
 
-__all__ = ["SIMULATED", "Serving", "serving"]
+__all__ = ["SIMULATED", "Serving", "launch", "serving"]
 
 SIMULATED: dict[str, Any] = {"insecure_simulated_enclave": True}
 

@@ -16,6 +16,7 @@ import pytest
 
 import scumble
 from scumble.errors import InvalidParameter
+from scumble.owner.keys import AnalystKey
 from serving import SIMULATED, serving
 
 VECTORS = Path(__file__).parent / "vectors" / "release-0.1"
@@ -24,11 +25,10 @@ EXPECTED = json.loads((VECTORS / "expected.json").read_text())
 
 @pytest.fixture
 def clinic(tmp_path: Path) -> Path:
-    """A copy that may be written to, with the modes that git does not keep."""
+    """A copy that may be written to, with the modes that git does not keep, and without the empty folder."""
     shutil.copytree(VECTORS, tmp_path, dirs_exist_ok=True)
     for key in tmp_path.glob("*.key"):
         key.chmod(0o600)
-    (tmp_path / "clinic" / "scratch").mkdir(exist_ok=True)
     return tmp_path / "clinic"
 
 
@@ -51,9 +51,17 @@ def test_it_opens_and_gives_the_same_answers(clinic: Path) -> None:
 def test_it_is_signed_before_it_is_changed(clinic: Path) -> None:
     """Reading needs nothing; whoever would change it is told what to do, and doing it twice does no harm."""
     wards = pa.table({"ward": ["surgery"], "floor": pa.array([4], pa.int8())})
+    new_analyst = AnalystKey.create(clinic.parent / "lab.key", None).text
     with scumble.open(clinic) as db:
         version, spent = db.version, db.ledger.spent()
-        for change in (db.rekey, lambda: db.drop("wards"), lambda: db.load("wards", wards, page_rows=16, capacity=16)):
+        changes = (
+            db.rekey,
+            lambda: db.drop("wards"),
+            lambda: db.load("wards", wards, page_rows=16, capacity=16),
+            lambda: db.load("wards", wards),  # with a capacity that would be drawn
+            lambda: db.grant("lab", new_analyst, {"visits": ["load"]}, epsilon=1),
+        )
+        for change in changes:
             with pytest.raises(InvalidParameter, match=r"release 0\.1") as refused:
                 change()
             assert "scumble upgrade" in str(refused.value.hint)

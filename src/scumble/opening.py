@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from scumble.enclave.sessions import TrustedEnclave
-from scumble.errors import Busy, Exists, FileError, InvalidParameter, Stale
+from scumble.errors import Busy, Exists, FileError, InvalidParameter, Locked, NotFound, Stale
 from scumble.owner import key_file
 from scumble.owner.database import Database
 from scumble.owner.key_file import Passphrase
@@ -129,7 +129,11 @@ def _opened(
         except BaseException:
             store.close()
             raise
-        database = Database(Provider(store, TrustedEnclave), opener, key_path, **terms)
+        try:
+            database = Database(Provider(store, TrustedEnclave), opener, key_path, **terms)
+        except Locked as error:  # no owner shares this process
+            error.hint = "an analyst's key opens no folder: give the service's address, scumble://HOST:PORT/NAME"
+            raise
     if terms["accept_restored"] and isinstance(opener, OwnerKey):
         database.reinstate_policy()
     if opener.next_root is not None:
@@ -175,12 +179,18 @@ def _create_at_service(
     verdict = verified(address, how)  # before there is a key file for a database that cannot be made
     terms = new_terms(how.terms, verdict)
     terms.check(verdict, datetime.now(UTC))
+    files = [path for path in (key_path, key_file.ledger_path(key_path)) if not path.exists()]
     key = make_key()
     policy = first_policy(terms, key)
     service, trust = service_at(address, key_path, how)
     try:
         trust.expect(key.database, policy)
-        service.create(key.database, token)
+        try:
+            service.create(key.database, token)
+        except NotFound:  # not with this token: there is nothing for the key to open, and the next try makes another
+            for path in files:
+                path.unlink(missing_ok=True)
+            raise
         return Database.begin(service, key, key_path, policy.to_bytes(), Policies(key_path, trust.require))
     except BaseException:
         service.close()

@@ -1,9 +1,11 @@
 """A database with analysts, for these tests: its owner has it open, in one enclave that all of them share."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import scumble
 from scumble.enclave.sessions import TrustedEnclave
@@ -46,6 +48,14 @@ class Clinic:
     def analyst(self, name: str) -> Database:
         path = self.home / f"{name}.key"
         return Database(self.provider, AnalystKey.open(path, self.store.database), path)
+
+
+@pytest.fixture
+def clinic(tmp_path: Path) -> Iterator[Clinic]:
+    made = Clinic(tmp_path)
+    yield made
+    made.owner.close()
+    made.store.close()
 
 
 def rows(count: int) -> pa.Table:

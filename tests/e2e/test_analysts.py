@@ -1,28 +1,20 @@
 """Analysts: with a key file of their own they read and load what was granted, beside the owner, in one enclave."""
 
 import threading
-from collections.abc import Iterator
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
-from clinics import INDEX, Clinic, Open, rows
+from clinics import INDEX, Clinic, Open, clinic, rows
 
 import scumble
 from scumble.enclave.sessions import TrustedEnclave
-from scumble.errors import BadQuery, Locked, Overdraft, Refused, ScumbleError, Tampered
+from scumble.errors import BadQuery, Locked, Overdraft, Refused, ScumbleError, Tampered, Unavailable, Unfinished
 from scumble.owner import key_file
 from scumble.owner.database import Database
 from scumble.owner.keys import AnalystKey, OwnerKey
 from scumble.store.files import FileStore
 
-
-@pytest.fixture
-def clinic(tmp_path: Path) -> Iterator[Clinic]:
-    made = Clinic(tmp_path)
-    yield made
-    made.owner.close()
-    made.store.close()
+__all__ = ["clinic"]
 
 
 def test_an_analyst_asks_what_the_owner_could_and_sees_one_table(clinic: Clinic) -> None:
@@ -139,6 +131,21 @@ def test_a_grant_that_is_refused_costs_nothing(clinic: Clinic) -> None:
         clinic.owner.grant("lab", text, {"visits": ["load"]}, epsilon=50)
     assert clinic.owner.ledger.spent() == spent
     assert clinic.owner.grants() == ()
+
+
+def test_a_grant_that_is_lost_after_it_was_paid_for_says_so(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(*_: object) -> bool:
+        raise Unavailable("the session was lost, and nothing was changed", hint="try again")
+
+    spent = clinic.owner.ledger.spent()
+    with monkeypatch.context() as patched:
+        patched.setattr(clinic.owner._versions, "change", lost)
+        with pytest.raises(Unfinished, match=r"nothing was changed; epsilon 1 and delta 0\.000001 stays spent"):
+            clinic.owner.grant("lab", clinic.identity("lab"), {"visits": ["load"]}, epsilon=1, delta="1e-6")
+        with pytest.raises(Unavailable) as free:
+            clinic.owner.grant("ada", clinic.identity("ada"), ["visits"])
+    assert not isinstance(free.value, Unfinished)
+    assert clinic.owner.ledger.spent() == spent + 1
 
 
 def test_an_analyst_alone_with_the_folder_gets_nowhere(clinic: Clinic) -> None:

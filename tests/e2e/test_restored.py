@@ -1,12 +1,11 @@
 """A backup that is restored, a device that is new: what was used, revoked or seen before is not forgotten."""
 
 import shutil
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from clinics import INDEX, Clinic, rows
+from clinics import INDEX, Clinic, clinic, rows
 
 import scumble
 from scumble.cli import main
@@ -14,15 +13,9 @@ from scumble.errors import InvalidParameter, KeyRefused, Overdraft, Refused, Scu
 from scumble.owner.anchor import Anchor, anchor_text, read_anchor_text
 from scumble.owner.keys import OwnerKey
 
+__all__ = ["clinic"]
+
 COUNT = "SELECT count(*) FROM visits"
-
-
-@pytest.fixture
-def clinic(tmp_path: Path) -> Iterator[Clinic]:
-    made = Clinic(tmp_path)
-    yield made
-    made.owner.close()
-    made.store.close()
 
 
 def _restore(clinic: Clinic, backup: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clinics import INDEX, rows
+from clinics import INDEX, Clinic, rows
 
 import scumble
 from scumble.errors import Overdraft, ScumbleError
@@ -60,3 +60,21 @@ def test_a_load_that_died_on_one_device_counts_on_the_other(tmp_path: Path, monk
     with scumble.open(tmp_path / "db", key=second) as db:
         assert db.ledger.spent() == Fraction(1, 2)
         assert db.tables == ()
+
+
+def test_what_an_analyst_has_spent_counts_on_a_device_that_never_saw_the_grant(tmp_path: Path) -> None:
+    """Also once the grant is revoked, and with it the allotment gone from the newest version."""
+    clinic = Clinic(tmp_path)
+    before = clinic.owner.ledger.spent()
+    second = _second(tmp_path, tmp_path / "second")
+    clinic.owner.grant("lab", clinic.identity("lab"), {"visits": ["load"]}, epsilon=2, delta="1e-6")
+    with clinic.analyst("lab") as lab:
+        for count in (3, 4):
+            lab.load("visits", rows(count), **OPTIONS)
+    clinic.owner.revoke("lab")
+    clinic.owner.close()
+    clinic.store.close()
+    with scumble.open(tmp_path / "db", key=second) as db:
+        assert db.ledger.spent() == before + 1
+    with scumble.open(tmp_path / "db") as db:  # here all of it was spent when it was granted
+        assert db.ledger.spent() == before + 2

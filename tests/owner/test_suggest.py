@@ -122,6 +122,11 @@ def test_a_proposed_domain_holds_every_key(tmp_path: Path) -> None:
     assert found["d"].index_gives_away == "row 1 before 2010; row 2 in 2030 or later"
 
 
+def test_no_domain_is_proposed_that_could_not_be_written(tmp_path: Path) -> None:
+    found = suggest(written(tmp_path / "t.csv", a=["-1.5", "1e-170"], b=["1e-80", "0"], c=["1e80", "0.5"])).columns
+    assert [(each.column.declaration, each.index) for each in found] == [("double", None)] * 3
+
+
 def test_pandas_frames_are_seen_through() -> None:
     frame = pd.DataFrame(
         {

@@ -13,7 +13,8 @@ from scumble import dbapi
 from scumble.cli import main
 from scumble.errors import InvalidParameter, NotFound, Refused, Unavailable
 from scumble.owner.keys import AnalystKey
-from serving import SIMULATED, Serving
+from scumble.provider.hosting import add_tenant
+from serving import SIMULATED, Serving, launch
 
 
 def test_answers_are_those_of_duckdb(service: Serving, tmp_path: Path) -> None:
@@ -47,6 +48,23 @@ def test_tables_are_dropped_and_sealed_anew(service: Serving, tmp_path: Path) ->
         assert answers_right(database)
     with service.open("changes", tmp_path) as again:
         assert [table.name for table in again.tables] == ["t"]
+
+
+def test_after_a_wrong_token_the_right_one_makes_the_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    token = add_tenant(tmp_path, "acme")
+    arguments = ["serve", str(tmp_path), "--port", "0", "--attestation", "simulated", "--enclaves", "1"]
+    running = launch(tmp_path, "-m", "scumble.cli", *arguments)
+    try:
+        said = ["init", running.url("acme/clinic"), "--no-passphrase", "--insecure-simulated-enclave"]
+        assert main([*said, "--token", "wrong"]) == 2
+        assert "no tenant of this name has this token" in capsys.readouterr().err
+        assert not list(tmp_path.glob("clinic.*"))
+        assert main([*said, "--token", token]) == 0
+    finally:
+        running.stop()
 
 
 def test_the_command_line_takes_an_address(

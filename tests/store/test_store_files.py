@@ -222,9 +222,17 @@ def test_a_folder_that_cannot_be_written_can_be_read() -> None:
         shutil.rmtree(folder.parent)
 
 
+def test_a_copy_that_lost_its_empty_folder_takes_loads(tmp_path: Path) -> None:
+    database(tmp_path, ("ab", 1))
+    (tmp_path / "scratch").rmdir()
+    with FileStore(tmp_path).writer():
+        pass
+    assert (tmp_path / "scratch").is_dir()
+
+
 def test_no_error_names_the_machine(tmp_path: Path) -> None:
     store = database(tmp_path, ("ab", 1))
-    (tmp_path / "scratch").rmdir()
+    shutil.rmtree(tmp_path / "runs")
     with pytest.raises(ScumbleError) as caught, store.writer():
         pass
     assert str(tmp_path) not in str(caught.value)

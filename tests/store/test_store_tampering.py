@@ -255,7 +255,7 @@ def test_a_catalog_with_other_widths_is_followed_and_then_forgotten(tmp_path: Pa
     check_run(store, "ab", 4)
 
 
-@pytest.mark.parametrize("part", ["manifests", "runs", "scratch"])
+@pytest.mark.parametrize("part", ["manifests", "runs"])
 def test_a_folder_that_is_gone(tmp_path: Path, part: str) -> None:
     database(tmp_path, ("ab", 1))
     shutil.rmtree(tmp_path / part)

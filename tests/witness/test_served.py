@@ -61,6 +61,25 @@ def test_it_answers_presentations_and_nothing_else_and_remembers_though_killed(s
         again.process.kill()
 
 
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="there is no IPv6 here")
+def test_it_listens_on_ipv6_and_says_so_as_it_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scumble.create(tmp_path / "db").close()
+    arguments = ["witness", "serve", str(tmp_path / "witness"), "--host", "::1", "--port", "0"]
+    running = launch(tmp_path / "witness", "-m", "scumble.cli", *arguments)
+    try:
+        connection = http.client.HTTPConnection("::1", running.port, timeout=30)
+        connection.request("GET", "/health")
+        text = json.loads(connection.getresponse().read())["witness"]
+        connection.close()
+        assert main(["witness", "add", str(tmp_path / "db"), f"http://[::1]:{running.port}", text]) == 0
+        taken = ["witness", "serve", str(tmp_path / "other"), "--host", "::1", "--port", str(running.port)]
+        capsys.readouterr()
+        assert main(taken) == 2
+        assert "cannot be listened on: Address already in use\n" in capsys.readouterr().err
+    finally:
+        running.stop()
+
+
 def test_the_commands_add_list_and_remove_a_witness(
     served: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

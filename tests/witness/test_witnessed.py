@@ -337,6 +337,27 @@ def test_a_list_demands_no_more_than_it_has_and_no_witness_twice(home: Path) -> 
             db._versions.open_newest()
 
 
+def test_while_a_witness_is_tried_the_others_stay_demanded(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is what another process, or the next one after a crash, goes by."""
+    files = [home / "db.witnesses", home / "db.cosigned"]
+    with scumble.open(home / "db") as db:
+        db._versions.open_newest()
+        before = [path.read_bytes() for path in files]
+
+        def gone_meanwhile(honest: Exchange, place: str, body: bytes) -> bytes:
+            assert [path.read_bytes() for path in files] == before
+            raise Unavailable("it does not answer")
+
+        (place, _), *_ = make(home, "new").items()
+        with monkeypatch.context() as patched:
+            lying(patched, "new", how=gone_meanwhile)
+            with pytest.raises(Unwitnessed) as refused:
+                db.add_witness(place)
+        assert place in str(refused.value.hint)
+        assert [path.read_bytes() for path in files] == before
+        assert place in db.add_witness(place).places
+
+
 # --- witnesses that lie ------------------------------------------------------------------------------
 
 

@@ -171,7 +171,7 @@ class Policy:
         if not _is_one_of(verdict.measurement, self.measurements):
             raise AttestationRefused(
                 "the enclave runs other code than was pinned: its measurement is " + verdict.measurement,
-                hint="after an upgrade that you expected, pin the new measurement; otherwise send it nothing",
+                hint="after an upgrade that you expected, pin the new one (--measurement); otherwise send it nothing",
             )
 
     def _check_snp(self, facts: Facts) -> None:
@@ -274,7 +274,9 @@ class Policy:
         if other.maximum_vmpl > self.maximum_vmpl:
             found.append(f"maximum_vmpl: {other.maximum_vmpl} instead of {self.maximum_vmpl}")
         if other.minimum_tcb_evaluation < self.minimum_tcb_evaluation:
-            found.append(f"minimum_tcb_evaluation: {other.minimum_tcb_evaluation} instead of less")
+            found.append(
+                f"minimum_tcb_evaluation: {other.minimum_tcb_evaluation} instead of {self.minimum_tcb_evaluation}"
+            )
         if self.maximum_age_days is not None and (other.maximum_age_days or 1 << 31) > self.maximum_age_days:
             found.append(f"maximum_age_days: {other.maximum_age_days or 'any'} instead of {self.maximum_age_days}")
         if HIDING.index(other.ciphertext_hiding) < HIDING.index(self.ciphertext_hiding):

@@ -161,6 +161,8 @@ def read_policy(path: Path) -> Policy:
         return policy_from_fields(tomllib.loads(data.decode()))
     except OSError as error:
         raise FileError(f"the policy {path} cannot be read: {error.strerror}", hint="check the path") from None
+    except UnicodeDecodeError:
+        raise InvalidParameter(f"the policy {path} is not UTF-8 text", hint="give the terms, as a TOML file") from None
     except ValueError as error:  # tomllib's says the line, and names no secret
         raise InvalidParameter(f"the policy {path} is no TOML: {error}", hint="docs/attestation.md has one") from None
 

@@ -17,17 +17,19 @@ from scumble.wire.grants import parse_public_key
 
 __all__ = ["app"]
 
-app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
+app = typer.Typer(rich_markup_mode="rich")
 
 
-@app.callback()
-def _group() -> None:
+@app.callback(invoke_without_command=True)
+def _group(context: typer.Context) -> None:
     """Carry the newest version seen to another device.
 
     The anchor beside a key file remembers the newest version of the database, so
     that a provider who puts back an old one is noticed. A device without it has
     nothing to go by. Export it on one device, and import it on the other.
     """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 def export(

@@ -21,9 +21,11 @@ __all__ = ["backup", "check", "restore"]
 
 _ACCEPTED = (
     "accepted as the newest one, for good.\n"
-    "What was loaded or dropped after it is forgotten; what that cost stays spent. Be sure that it was you\n"
-    "who restored the folder: if a provider puts back an old copy, it looks just the same."
+    "What was loaded or dropped after it is forgotten; what that cost stays spent, and revoked grants stay\n"
+    "revoked. Be sure that it was you who restored the folder: if a provider puts back an old copy, it looks\n"
+    "just the same."
 )
+_NOTHING_TO_ACCEPT = "no later one was seen, so that there was nothing to accept."
 
 
 def backup(
@@ -132,16 +134,16 @@ def check(
     """
     try:
         with opened(target, key, accept_restored=accept_restored, first_opening=first_opening) as database:
-            version = database.version
+            version, accepted = database.version, database.accepted_restored
             if accept_restored and not print_json:
-                typer.echo(f"version {version}: {_ACCEPTED}")
+                typer.echo(f"version {version}: {_ACCEPTED if accepted else _NOTHING_TO_ACCEPT}")
             with bar("pages") as progress:
                 pages = database.check(progress)
             tables = len(database.tables)
     except Tampered as refusal:
-        if not accept_restored:
+        if not accept_restored and refusal.hint == Tampered().hint:
             refusal.hint = "restore the folder from a backup; if you did, and it is older, add --accept-restored"
         raise
-    about = {"database": target, "version": version, "pages": pages, "tables": tables, "accepted": accept_restored}
+    about = {"database": target, "version": version, "pages": pages, "tables": tables, "accepted": accepted}
     lines = [f"{target}: whole: {count(pages, 'page')} of {count(tables, 'table')}, {count(version, 'version')}"]
     print_result(about, lines, as_json=print_json)

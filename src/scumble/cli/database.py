@@ -105,43 +105,33 @@ def on_terminal() -> bool:
 
 # --- options of commands that can reach a service --------------------------------------------------
 
-Measurement = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HEX",
-        help="At a service: the measurement of the code to trust. By default the one seen first.",
-        show_default=False,
-    ),
-]
-Simulated = Annotated[
-    bool,
-    typer.Option(
-        "--insecure-simulated-enclave",
-        help="At a service: accept evidence that proves nothing. The provider can then read everything.",
-    ),
-]
-Owner = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PUBLICKEY",
-        help="As an analyst: the public key of the database's owner. By default the one seen first.",
-        show_default=False,
-    ),
-]
-PolicyFile = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE",
-        help="At a service: what the enclave must prove besides, or the owner's signed policy.",
-        show_default=False,
-    ),
-]
 _WARNING = "warning: the enclave is simulated; its provider can read everything"
+
+
+def _text(metavar: str, about: str) -> Any:
+    return Annotated[str | None, typer.Option(metavar=metavar, help=about, show_default=False)]
+
+
 _OPTIONS: dict[str, tuple[Any, Any]] = {
-    "measurement": (Measurement, None),
-    "policy": (PolicyFile, None),
-    "insecure_simulated_enclave": (Simulated, False),
-    "owner": (Owner, None),
+    "measurement": (
+        _text("HEX", "At a service: the measurement of the code to trust. By default the one seen first."),
+        None,
+    ),
+    "policy": (_text("FILE", "At a service: what the enclave must prove besides, or the owner's signed policy."), None),
+    "insecure_simulated_enclave": (
+        Annotated[
+            bool,
+            typer.Option(
+                "--insecure-simulated-enclave",
+                help="At a service: accept evidence that proves nothing. The provider can then read everything.",
+            ),
+        ],
+        False,
+    ),
+    "owner": (
+        _text("PUBLICKEY", "As an analyst: the public key of the database's owner. By default the one seen first."),
+        None,
+    ),
 }
 _given: ContextVar[dict[str, Any]] = ContextVar("given", default={})  # noqa: B039  never changed
 

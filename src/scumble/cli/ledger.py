@@ -84,7 +84,8 @@ def show(database: Shown, key: Key = None, as_json: Json = False) -> None:
     takes its batch away, its spends are unsettled, and every later batch of that
     table pays on top of them, since it may contain the same rows.
 
-    What the newest version shows is taken up when the database is next opened.
+    It shows the file as it is. What was spent on another device is taken up from
+    the newest version by the next load or grant, before anything is spent.
 
     \b
     scumble ledger clinic

@@ -5,7 +5,7 @@ can be refused is refused before anything is spent.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
@@ -135,7 +135,7 @@ def load(
         capacity_epsilon=capacity_epsilon,
         page_rows=page_rows,
         memory_bytes=_bytes(memory),
-        types=dict(map(_declared, types or [])),
+        types=_declared(types or []),
         query=query,
         new_rows=new_rows,
         again=again,
@@ -221,11 +221,16 @@ def _as_json(report: LoadReport, ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def _declared(text: str) -> tuple[str, str]:
-    column, _, type_ = text.strip().partition(" ")
-    if not type_.strip():
-        raise InvalidParameter(f"{text!r} does not read as a column and its type", hint='--type "name text(25)"')
-    return column, type_.strip()
+def _declared(texts: Sequence[str]) -> dict[str, str]:
+    types: dict[str, str] = {}
+    for text in texts:
+        column, _, type_ = text.strip().partition(" ")
+        if not type_.strip():
+            raise InvalidParameter(f"{text!r} does not read as a column and its type", hint='--type "name text(25)"')
+        if column.lower() in map(str.lower, types):
+            raise InvalidParameter(f"the type of {column!r} is given twice", hint="leave one of the two out")
+        types[column] = type_.strip()
+    return types
 
 
 def _bytes(text: str) -> int:

@@ -12,7 +12,7 @@ import typer
 from scumble.attestation.policy_document import SignedPolicy, policy_fields, read_policy
 from scumble.cli.database import Json, Key, Target, at_service, opened
 from scumble.cli.terminal import print_result
-from scumble.errors import NotFound
+from scumble.errors import FileError, NotFound
 from scumble.owner.remote.address import is_address
 
 __all__ = ["app"]
@@ -54,7 +54,10 @@ def show(
     if policy is None:
         raise NotFound("this database has no policy", hint="set one with `scumble policy set`")
     if signed is not None:
-        signed.write_bytes(policy.to_bytes())
+        try:
+            signed.write_bytes(policy.to_bytes())
+        except OSError as error:
+            raise FileError(f"{signed} cannot be written: {error.strerror}", hint="name another file") from error
     _print(target, policy, as_json=print_json)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scumble.cli.database import Json, service_options
-from scumble.cli.terminal import print_result
+from scumble.cli.terminal import at, print_result
 from scumble.errors import InvalidParameter, ScumbleError
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def serve(
         return
 
     def ready(taken: int) -> None:
-        typer.echo(f"serving {folder} at {'scumbles' if tls_certificate else 'scumble'}://{host}:{taken}")
+        typer.echo(f"serving {folder} at {'scumbles' if tls_certificate else 'scumble'}://{at(host, taken)}")
 
     run(settings, ready, Log(None) if quiet else None)
 

@@ -47,6 +47,8 @@ def suggest(
     """
     if output is not None and output.exists() and not force:
         raise FileError(f"{output} exists already", hint="--force replaces it")
+    if output is not None and output.resolve() == Path(source).resolve():
+        raise FileError(f"{output} is the source itself", hint="name another file for the schema")
     with working("looking at the rows"):
         found = suggest_for(source, query=query)
     text = str(found)

@@ -17,7 +17,7 @@ import typer
 
 from scumble.errors import BudgetError, ScumbleError, Unfinished, Unwitnessed
 
-__all__ = ["BROKEN", "INTERRUPTED", "REFUSED", "bar", "count", "print_result", "report", "say", "working"]
+__all__ = ["BROKEN", "INTERRUPTED", "REFUSED", "at", "bar", "count", "print_result", "report", "say", "working"]
 
 BROKEN, REFUSED, OVER_BUDGET, INTERRUPTED = 1, 2, 3, 130
 _PATIENCE_SECONDS = 0.5
@@ -26,6 +26,11 @@ _PATIENCE_SECONDS = 0.5
 def count(number: int, noun: str) -> str:
     """Return a number of things in words: "1 row", "1,200 rows"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def at(host: str, port: int) -> str:
+    """Return a host and a port as addresses have them: IPv6 stands in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def print_result(about: object, lines: Iterable[str], *, as_json: bool, err: bool = False) -> None:

@@ -3,21 +3,23 @@
 Who runs a witness needs no key but the witness's own, and learns ids, version numbers, hashes and public keys.
 """
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from scumble.cli.database import Json, Key, Target, at_service, opened
-from scumble.cli.terminal import print_result
-from scumble.errors import NotFound
+from scumble.cli.terminal import at, print_result
+from scumble.errors import InvalidParameter, NotFound
 from scumble.owner.witnesses import Listed, check_place, lists_beside
 from scumble.wire.grants import public_text
 from scumble.witness.log import Witness
 
 __all__ = ["app"]
 
-app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
+app = typer.Typer(rich_markup_mode="rich")
+_ID = re.compile("[0-9a-f]{40}|[0-9a-f]{32}")  # release 0.1 made the shorter ones
 Need = Annotated[
     int | None,
     typer.Option(metavar="K", min=1, help="How many of the listed ones have to cosign.", show_default=False),
@@ -25,14 +27,16 @@ Need = Annotated[
 Place = Annotated[str, typer.Argument(metavar="PLACE", help="http://HOST:PORT, or its folder.", show_default=False)]
 
 
-@app.callback()
-def _group() -> None:
+@app.callback(invoke_without_command=True)
+def _group(context: typer.Context) -> None:
     """Have others remember which version is the newest.
 
-    An anchor notices an old version on one device. Witnesses notice it for all: each
-    cosigns (database, version, hash) only if that follows what it has seen. Run them
-    where the provider is not: on a second device, at a colleague's.
+    An anchor notices an old version on one device. Witnesses notice it for all:
+    each cosigns (database, version, hash) only if that follows what it has seen.
+    Run them where the provider is not: on a second device, at a colleague's.
     """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 @app.command("serve")
@@ -59,6 +63,11 @@ def serve(
     \b
     scumble witness serve /var/lib/witness --host 0.0.0.0
     """
+    for each in only or ():
+        if not _ID.fullmatch(each):
+            raise InvalidParameter(
+                f"{each!r} is no id of a database", hint="an owner finds it in the key file, under `database`"
+            )
     witness = Witness(folder, frozenset(only or ()))
     try:
         if check:
@@ -67,7 +76,7 @@ def serve(
         from scumble.witness.server import serve as run
 
         def ready(taken: int) -> None:
-            where = f"http://{host}:{taken}"
+            where = f"http://{at(host, taken)}"
             about = {"witness": witness.text, "listening": where}
             print_result(about, [f"witness {witness.text}, serving at {where}"], as_json=print_json)
 

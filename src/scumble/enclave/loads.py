@@ -294,6 +294,7 @@ def index_terms(order: IndexOrder) -> tuple[Fact, ...]:
 
 def begin_load(version: OpenVersion, request: BeginLoad) -> Load | None:
     """A load into a table of this version or into a new one, if the signer may load there; None if it was loaded."""
+    version.check_signed()
     page_rows, memory_bytes = request.page_rows, request.memory_bytes
     if not _BATCH.fullmatch(request.batch) or page_rows & (page_rows - 1) or not 16 <= page_rows <= 1 << 20:
         raise InvalidParameter("a batch has 32 hexadecimal digits, a page a power of two of rows", hint="upgrade")

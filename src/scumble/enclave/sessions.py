@@ -217,6 +217,7 @@ class EnclaveSession:
 
     def _add_grant(self, request: requests.AddGrant) -> Draft | None:
         unused = replace(request.grant, used_epsilon=Fraction(0), used_delta=Fraction(0), gone=frozenset())
+        self._current.check_signed()
         manifest = self._current.manifest
         if not manifest.access.has_signed(self._history.database, unused):
             raise InvalidParameter("the grant is not signed by the owner", hint="upgrade Scumble")

@@ -64,6 +64,11 @@ class OpenVersion:
         """What an owner would get to know: nobody gets more, so that all get as much."""
         return replace(self, grant=None).opened()
 
+    def check_signed(self) -> None:
+        """Refuse to change a database that nobody has signed. Asked before anything is paid for the change, too."""
+        if self.manifest.link is None:
+            raise unsigned()
+
     def __repr__(self) -> str:
         return f"<OpenVersion {self.manifest.catalog.version}>"
 
@@ -180,9 +185,8 @@ class History:
         successor: tuple[DataKeys, Title] | None = None,
     ) -> Pending:
         """Draft the version after this one; `successor` has the keys and the title of a new owner, if there is one."""
+        version.check_signed()
         manifest, keys, titles = version.manifest, version.keys, version.manifest.catalog.titles
-        if manifest.link is None:
-            raise unsigned()
         if version.unlocked.seen != manifest.seen:
             raise Stale("the database has changed", hint="ask again")
         if successor is not None:

@@ -89,19 +89,22 @@ class Anchor:
             ) from error
         content = parse_canonical(data)
         if content is None:
-            raise Tampered
+            raise _damaged(path)
         mac = content.pop("mac", None)
         if not (isinstance(mac, str) and mac.isascii() and hmac.compare_digest(mac, _mac(content, key))):
-            raise Tampered
+            raise _damaged(path)
         if type(content.get("format")) is int and content["format"] > _FORMAT:  # every format has its MAC like this one
             raise NewerVersion(
                 f"the anchor {path} was written by a later Scumble (this one reads format {_FORMAT})",
                 hint="upgrade Scumble",
             )
-        return cls._read(content)
+        anchor = cls._read(content)
+        if anchor is None:
+            raise _damaged(path)
+        return anchor
 
     @classmethod
-    def _read(cls, content: dict[str, Any]) -> Self:
+    def _read(cls, content: dict[str, Any]) -> Self | None:
         try:
             match content:
                 case {"format": 1, "version": int(version), "manifest": str(manifest)}:
@@ -118,7 +121,7 @@ class Anchor:
                     return cls(version, manifest, restores, amounts, frozenset(revoked))
         except (ValueError, TypeError, ZeroDivisionError):
             pass
-        raise Tampered
+        return None
 
     def save(self, path: Path, key: bytes) -> None:
         """Remember this version: durably, and whole or not at all."""
@@ -199,3 +202,13 @@ def _no_anchor() -> InvalidParameter:
 
 def _signed(database: str, anchor: Anchor, signer: bytes) -> bytes:
     return signed_parts(_SIGNED, database.encode(), json.dumps(anchor.seen).encode(), signer)
+
+
+def _damaged(path: Path) -> Tampered:
+    """The error for a file that does not read, or that another key has written."""
+    damaged = Tampered()
+    damaged.hint = (
+        f"the anchor {path} is damaged or of another key: if that was an accident, move it away, then bring one along "
+        "with `scumble anchor import`, or accept what is there with `scumble check --first-opening`"
+    )
+    return damaged

@@ -7,22 +7,23 @@ import secrets
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scumble.errors import Busy, InvalidParameter, Stale, Unavailable
+from scumble.errors import Busy, InvalidParameter, ScumbleError, Stale, Unavailable, Unfinished, Unwitnessed
 from scumble.owner import key_file
 from scumble.owner.anchor import anchor_text
 from scumble.owner.key_file import Passphrase
 from scumble.owner.keys import Key, OwnerKey
 from scumble.owner.ledger import Ledger
-from scumble.owner.payments import allotment, spend_of
+from scumble.owner.payments import allotment, spend_of, used_up
 from scumble.owner.policies import Policies, next_policy
 from scumble.owner.reconciling import batches_of
 from scumble.owner.versions import Versions
 from scumble.owner.witnesses import Listed, check_place, compare, witness_in
-from scumble.privacy.budget import Exact, exact
+from scumble.privacy.budget import Exact, exact, show
 from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant, Right, parse_public_key, public_text
 from scumble.wire.lineage import next_title
@@ -34,7 +35,12 @@ if TYPE_CHECKING:
     from scumble.attestation.policy import Policy
     from scumble.attestation.policy_document import SignedPolicy
 
-__all__ = ["Custody"]
+__all__ = ["Custody", "amounts"]
+
+
+def amounts(epsilon: Fraction, delta: Fraction) -> str:
+    """An epsilon, and a delta if there is any, for a message."""
+    return f"epsilon {show(epsilon)}" + (f" and delta {show(delta)}" if delta else "")
 
 
 class Custody:
@@ -107,12 +113,19 @@ class Custody:
         self.ledger.reconcile(self._charges(self.ledger), batches_of(self._versions.catalog), held=held)
 
     def _charges(self, ledger: Ledger) -> Sequence[Charge]:
-        """What the newest version says was paid by this key's holder; for the owner, the allotments of grants too."""
+        """What the newest version says was paid by this key's holder; for the owner, what grants cost too.
+
+        Those that are there cost their allotments, and those that were revoked at least what their loads did.
+        """
         versions = self._versions
         paid = [charge for charge in versions.charges if charge.grant == versions.grant_id]
+        if versions.grant_id is not None:
+            return paid
         spent = {(each.label, each.epsilon) for each in ledger.entries() if each.partition is None}  # by release 0.1
         granted = [grant for grant in versions.grants if (f"granted to {grant.name}", grant.epsilon) not in spent]
-        return [*paid, *(allotment(grant) for grant in granted if grant.epsilon)]
+        there = {grant.id for grant in versions.grants}
+        gone = [charge for charge in versions.charges if charge.grant is not None and charge.grant not in there]
+        return [*paid, *(allotment(grant) for grant in granted if grant.epsilon), *used_up(gone)]
 
     # --- grants ------------------------------------------------------------------------------------
 
@@ -154,7 +167,15 @@ class Custody:
                 (paid,) = self.ledger.spend_all([spend_of(allotment(wanted), f"granted to {name}")])
                 paid.draw()
                 paid.settle()  # nothing will ever take it back
-            self._versions.change(AddGrant(wanted, rehearsed=False))
+            try:
+                self._versions.change(AddGrant(wanted, rehearsed=False))
+            except ScumbleError as error:
+                if not wanted.epsilon or (isinstance(error, Unwitnessed) and error.stored):
+                    raise
+                raise Unfinished(
+                    f"{error.message}; {amounts(wanted.epsilon, wanted.delta)} stays spent on the grant",
+                    hint="look whether `scumble grants` shows it before you grant it again, which costs as much again",
+                ) from error
         return wanted
 
     def revoke(self, name: str) -> None:
@@ -214,10 +235,11 @@ class Custody:
             before, place = witnesses.listed(key), check_place(place)
             places = {**before.places, place: parse_public_key(public_key or witness_in(place))}
             listed = Listed(need or before.need or 1, places)
+            with witnesses.trying(Listed(1, {place: places[place]})):
+                self._versions.open_newest()
+            witnesses.put(key, listed)
             try:
-                for each in (Listed(1, {place: places[place]}), listed):
-                    witnesses.put(key, each)
-                    self._versions.open_newest()
+                self._versions.open_newest()
             except BaseException:
                 witnesses.put(key, before)
                 raise

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from scumble.errors import Busy, InvalidParameter, ScumbleError, Unavailable, Unfinished, Unwitnessed
-from scumble.owner.custody import Custody
+from scumble.owner.custody import Custody, amounts
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.keys import OwnerKey
 from scumble.owner.policies import Policies
 from scumble.owner.versions import begin
-from scumble.privacy.budget import show
 from scumble.wire.catalog import Table
 from scumble.wire.requests import CheckChain, CheckPages, DropTable
 from scumble.wire.storage import Service
@@ -181,7 +180,7 @@ class Database(Custody):
         where = "nobody can tell whether the rows are" if attempt.pending else "the rows are not"
         epsilon = sum((each.epsilon for each in drawn), Fraction(0))
         delta = sum((each.delta for each in drawn), Fraction(0))
-        paid = f"; epsilon {show(epsilon)}" + (f" and delta {show(delta)}" if delta else "") + " stays spent on them"
+        paid = f"; {amounts(epsilon, delta)} stays spent on them"
         return Unfinished(
             f"{error.message}; {where} in the table{paid if drawn else ''}",
             hint="load the same rows on the same terms again: that is recognised, and costs nothing more",
@@ -212,6 +211,11 @@ class Database(Custody):
     def version(self) -> int:
         """How many times the database has been changed, its creation included."""
         return self._versions.catalog.version
+
+    @property
+    def accepted_restored(self) -> bool:
+        """Whether opening it has made a version that takes an older one for the newest, as `accept_restored` allows."""
+        return self._versions.accepted_restored
 
     def check(self, progress: "Progress" = _silent) -> int:
         """Open every page of every table and verify the chain of versions; how many pages, or `Tampered`."""

@@ -276,7 +276,8 @@ def _open_rows(
     rows = open_source(source, query=options.query, types=types, domains=domains)
     try:
         if table is None:
-            table = Table(uuid.uuid4().hex, name, _ordered(rows.declared(types, domains), types, options), ())
+            _check_lines(rows.schema.names, options)
+            table = Table(uuid.uuid4().hex, name, _ordered(rows.declared(types, domains), options), ())
         arranged = rows.arranged(table.schema)
         by_name = {column.lower(): domain for column, domain in domains.items()}
         for column, field in zip(table.schema, arranged.schema, strict=True):
@@ -312,16 +313,23 @@ def _declarations(schema: Schema) -> dict[str, str]:
     return {column.name: column.declaration for column in schema}
 
 
-def _ordered(schema: Schema, types: Mapping[str, str], options: LoadOptions) -> Schema:
-    """The columns in the order of the schema that the owner gave, which has to name all of them."""
+def _check_lines(names: Sequence[str], options: LoadOptions) -> None:
+    """Refuse a schema file that does not name every column of the rows."""
     if options.schema_file is None:
-        return schema
-    missing = [column.name for column in schema if column.name.lower() not in {name.lower() for name in types}]
+        return
+    declared = {name.lower() for name in options.declared}
+    missing = [name for name in names if name.lower() not in declared]
     if missing:
         raise InvalidParameter(
             f"the schema has no line for the column {missing[0]!r}", hint="add one, or leave the column out of the rows"
         )
-    return Schema(tuple(replace(schema[name], name=name) for name in types))
+
+
+def _ordered(schema: Schema, options: LoadOptions) -> Schema:
+    """The columns in the order of the schema file, if the owner gave one."""
+    if options.schema_file is None:
+        return schema
+    return Schema(tuple(replace(schema[name], name=name) for name in options.declared))
 
 
 def _indexes_of(table: Table, indexes: Sequence[IndexSpec]) -> list[IndexSpec]:

@@ -4,25 +4,40 @@ In come the spends of a load; out go the budgets that its releases draw on. Once
 stays here, a load that had failed is recognised: then its own budgets are used again, and nothing more is paid.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from fractions import Fraction
 from types import TracebackType
 from typing import Self
 
 from scumble.errors import ScumbleError
 from scumble.owner.ledger import Content, Ledger, RecordedBudget, Spend
 from scumble.owner.repeats import can_retry, paid_again, unfinished
-from scumble.owner.spends import load_partition
+from scumble.owner.spends import GRANT, load_partition
 from scumble.privacy.budget import exact
 from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant
 
-__all__ = ["Payment", "allotment", "spend_of"]
+__all__ = ["Payment", "allotment", "spend_of", "used_up"]
 
 
 def allotment(grant: Grant) -> Charge:
     """What a grant costs its owner, whether it will be used or not: as a charge, it is known on every device."""
-    return Charge(2 * grant.id, f"grant-{grant.id}", "allotment", grant.epsilon, grant.delta, 1, new_rows=False)
+    return _allotted(grant.id, grant.epsilon, grant.delta)
+
+
+def used_up(charges: Iterable[Charge]) -> list[Charge]:
+    """What grants that are gone have cost at least, by the charges of their loads: as parts of their allotments."""
+    used: dict[str, tuple[Fraction, Fraction]] = {}
+    for charge in charges:
+        if charge.grant is not None:
+            epsilon, delta = used.get(charge.grant, (Fraction(0), Fraction(0)))
+            used[charge.grant] = epsilon + charge.epsilon, delta + charge.delta
+    return [_allotted(grant, *amounts) for grant, amounts in used.items()]
+
+
+def _allotted(grant: str, epsilon: Fraction, delta: Fraction) -> Charge:
+    return Charge(2 * grant, f"{GRANT}{grant}", "allotment", epsilon, delta, 1, new_rows=False)
 
 
 def spend_of(charge: Charge, label: str) -> Spend:

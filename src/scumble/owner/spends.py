@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = [
+    "GRANT",
     "Entry",
     "Spend",
     "State",
@@ -44,6 +45,10 @@ class Spend(NamedTuple):
     rows_per_user: int = 1
     partition: Partition | None = None
     new_rows: bool | None = None
+
+
+GRANT = "grant-"
+"""What stands before a grant's id in place of a table's: an allotment is charged like a load."""
 
 
 def load_partition(table_id: str, what: str, batch: str) -> Partition:
@@ -175,4 +180,5 @@ def _cells(entry: Entry) -> tuple[str, ...]:
 def _part(entry: Entry) -> str:
     if entry.table_id is None:
         return " / ".join(entry.partition or ())
-    return f"batch {entry.batch[:8]}{', new rows' if entry.new_rows else ''}"
+    kind = "grant" if entry.table_id.startswith(GRANT) else "batch"
+    return f"{kind} {entry.batch[:8]}{', new rows' if entry.new_rows else ''}"

@@ -8,7 +8,7 @@ the enclave. A lost session is opened again, and a changed key is read again.
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -73,8 +73,8 @@ class Versions:
     session: Session
     catalog: Catalog
     charges: tuple[Charge, ...]
-    grants: tuple[Grant, ...]
     """What was ever paid for loads, as the versions have it: all of it for the owner, for an analyst its own."""
+    grants: tuple[Grant, ...]
     owner: str
     """The owner's public key, in hexadecimal."""
     policy: bytes
@@ -97,6 +97,7 @@ class Versions:
         self.policies = Policies(key_path) if policies is None else policies
         self.witnesses = Witnesses(key_path)
         self.grant: Grant | None = None
+        self.accepted_restored = False
         self._held = ExitStack()
         self._writing, self._unwitnessed = False, False
         self._changed = changed
@@ -230,7 +231,8 @@ class Versions:
         if isinstance(self.key, OwnerKey) and not any(isinstance(error, Tampered) for error in failures):
             raise KeyRefused(
                 "this key does not open the database as it is now",
-                hint="it was changed on another device, or an older copy of the database was put back",
+                hint="it was changed on another device, or an older copy of the database was put back; a backup from "
+                "before a rekey needs the key file of that time",
             )
         raise next((error for error in failures if isinstance(error, Tampered)), failures[0])
 
@@ -244,9 +246,11 @@ class Versions:
         try:
             draft = session.ask(Restore(max(anchor.restores, restores), tuple(anchor.revoked), used))
             with self.service.writer():
-                return session.commit(draft, key.signing_key())
+                opened = session.commit(draft, key.signing_key())
         except (Tampered, Refused):
             return None
+        self.accepted_restored = True
+        return opened
 
     def _opening(self, seen: Seen | None) -> Open:
         """The request for the newest version, with the terms on which it is accepted."""
@@ -258,10 +262,13 @@ class Versions:
         return self.key.anchor_path(self.key_path)
 
     def _remembered(self) -> Anchor | None:
+        damaged: Tampered | None = None
         for key in self.key.candidates():
-            with suppress(Tampered):
+            try:
                 return Anchor.load(self._anchor_path, key.anchor_key())
-        raise Tampered
+            except Tampered as error:
+                damaged = error
+        raise damaged or Tampered()
 
     def _check_anchored(self, *, first_opening: bool) -> None:
         """Without an anchor, nothing tells an old version from the newest: an owner has to say that this is known."""
@@ -272,7 +279,7 @@ class Versions:
             raise KeyRefused(
                 what,
                 hint="bring it along from another device with `scumble anchor`, or accept what is there with "
-                "--first-opening",
+                "`scumble check --first-opening`",
             )
         warnings.warn(f"{what}; this one is remembered from now on", NoAnchor, stacklevel=2)
 

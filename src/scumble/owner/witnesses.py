@@ -9,8 +9,8 @@ and the cosignatures lie beside the key file; who can write there can shorten th
 import glob
 import secrets
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -78,7 +78,8 @@ class Listed:
         """Replace the file; InvalidParameter if the list demands more than it has, or has one witness twice."""
         if not min(1, len(self.places)) <= self.need <= len(self.places):
             raise InvalidParameter(
-                f"{self.need} of {len(self.places)} witnesses cannot be demanded", hint="say how many with --need"
+                f"{self.need} of {len(self.places)} witnesses cannot be demanded",
+                hint="say how many with --need; to demand more, add more of them first",
             )
         if len(set(self.places.values())) < len(self.places):
             raise InvalidParameter("this witness is listed already", hint="one witness counts once, wherever it is")
@@ -97,6 +98,7 @@ class Witnesses:
 
     def __init__(self, key_path: Path) -> None:
         self._key_path = key_path
+        self._tried: Listed | None = None
 
     # --- the list ----------------------------------------------------------------------------------
 
@@ -105,7 +107,16 @@ class Witnesses:
         return beside(self._key_path, f".{ending}" if isinstance(key, OwnerKey) else f".{key.database}.{ending}")
 
     def listed(self, key: Key) -> Listed:
-        return Listed.load(self.path(key))
+        return Listed.load(self.path(key)) if self._tried is None else self._tried
+
+    @contextmanager
+    def trying(self, listed: Listed) -> Iterator[None]:
+        """Go by another list while the block runs, and ask all of it. What is demanded, and was cosigned, stays."""
+        self._tried = listed
+        try:
+            yield
+        finally:
+            self._tried = None
 
     def put(self, key: Key, listed: Listed) -> None:
         """Go by this list from now on; what was cosigned before is asked for again."""
@@ -120,7 +131,7 @@ class Witnesses:
         `opened_since` asks the enclave for the newest version, with the links that lead to it from another one.
         """
         listed = self.listed(key)
-        known = self.cosigned(key, opened.seen) if listed.places else {}
+        known = self.cosigned(key, opened.seen) if listed.places and self._tried is None else {}
         if len(known) >= listed.need and (not listed.places or self._asked_lately(key)):
             return True
         if not opened.catalog.titles:
@@ -136,13 +147,15 @@ class Witnesses:
             except _Later:
                 return False
             known |= {} if cosignature is None else {witness: cosignature}
-        fields = [to_fields(cosignature) for cosignature in known.values()]
-        replace_file(self.path(key, "cosigned"), canonical({"format": 1, "cosignatures": fields}))
+        if self._tried is None:
+            fields = [to_fields(cosignature) for cosignature in known.values()]
+            replace_file(self.path(key, "cosigned"), canonical({"format": 1, "cosignatures": fields}))
         if len(known) < listed.need:
+            silent = [place for place, witness in listed.places.items() if witness not in known]
             raise Unwitnessed(
                 f"{len(known)} of {len(listed.places)} witnesses have cosigned version {opened.version}, "
                 f"and {listed.need} have to",
-                hint="see whether they run, or demand fewer: `scumble witness remove`",
+                hint=f"see whether these run, or demand fewer with `scumble witness remove`: {', '.join(silent)}",
             )
         return True
 

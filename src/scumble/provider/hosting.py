@@ -77,7 +77,10 @@ class Hosting:
         """Make an empty database for a tenant who shows its token; one that was begun under the same id goes on."""
         folder = self._place(tenant, name)
         if not self._open_to_all and not _is_token(self._folder, tenant, token):
-            raise NotFound("no tenant of this name has this token", hint="ask the provider: `scumble tenant DIR NAME`")
+            raise NotFound(
+                "no tenant of this name has this token",
+                hint="give the one that the provider's `scumble tenant DIR NAME` prints, with --token",
+            )
         check_name(database, "a database")  # before anything is made, or compared
         with self._turn:
             if is_store(folder):

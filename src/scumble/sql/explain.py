@@ -14,6 +14,7 @@ from scumble.sql.aggregate import AggregateQuery
 from scumble.sql.plan import TableAccess
 from scumble.sql.statement import Bound
 from scumble.types import Schema
+from scumble.wire.channel import PADDED_BYTES
 from scumble.wire.plan import Aggregates
 
 __all__ = ["Explanation", "ScanExplanation", "TableExplanation", "explain"]
@@ -194,8 +195,15 @@ def _table_lines(table: TableExplanation) -> list[tuple[int, str]]:
     share = f"{table.pages_read:,} of {table.pages_of_full_scan:,} pages for {', '.join(table.columns_read)}"
     share += f", {table.bytes_read:,} bytes"
     lines.append((1, f"the provider sees: {share if table.columns_read else 'no page read'}"))
-    lines.append((1, f"and an answer of {table.answer_bytes:,} bytes: {table.answer_rows:,} {table.answer}"))
+    padded = f", padded to {PADDED_BYTES}" if table.answer_bytes + 1 < PADDED_BYTES else ""
+    lines.append((1, f"and an answer of {table.answer_bytes:,} bytes{padded}: {_of(table)}"))
     return lines
+
+
+def _of(table: TableExplanation) -> str:
+    """What an answer has: "1 aggregate state", "7,168 rows, blanked where they do not match"."""
+    noun, comma, rest = table.answer.partition(",")
+    return f"{table.answer_rows:,} {noun.removesuffix('s') if table.answer_rows == 1 else noun}{comma}{rest}"
 
 
 def _ranges(ranges: list[tuple[int, int]], open_end: int) -> str:

@@ -245,6 +245,8 @@ class FileStore:
             self._clear_scratch()
 
     def _clear_scratch(self) -> None:
+        with writing("scratch"), suppress(FileExistsError):
+            self._scratch.mkdir()  # empty folders get lost in copies: git and buckets do not keep them
         with reading("scratch"):
             for path in self._scratch.iterdir():
                 remove(path)

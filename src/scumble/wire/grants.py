@@ -130,8 +130,9 @@ def parse_public_key(text: str) -> bytes:
     match = _TEXT.fullmatch(text.strip().lower())
     if match is None or _checksum(bytes.fromhex(match[1])) != match[2]:
         raise InvalidParameter(
-            "this is no public key of an analyst, or a character of it is wrong",
-            hint=f"copy all of the text that `scumble identity` prints; it begins with {_PREFIX}",
+            "this is no public key, or a character of it is wrong",
+            hint=f"copy all of the text, which begins with {_PREFIX}: `scumble identity` prints an analyst's, "
+            "`scumble grants` an owner's, `scumble witness serve` a witness's",
         )
     return bytes.fromhex(match[1])
 

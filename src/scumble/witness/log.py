@@ -62,10 +62,13 @@ class Witness:
         try:
             (folder / _LOGS).mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._key = _key(folder / _KEY)
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._key = _key(folder / _KEY)
+            except BaseException:
+                os.close(self._lock)
+                raise
         except BlockingIOError:
-            os.close(self._lock)
             raise Busy(f"another process runs the witness in {folder}", hint="stop it, or ask it over HTTP") from None
         except OSError as error:
             raise FileError(f"{folder} cannot hold a witness: {error.strerror}", hint="name another folder") from error
@@ -162,4 +165,6 @@ def _key(path: Path) -> Ed25519PrivateKey:
     try:
         return Ed25519PrivateKey.from_private_bytes(bytes.fromhex(path.read_text().strip()))
     except ValueError:
-        raise Corrupt(f"{path} is no key of a witness", hint="restore the folder from a backup") from None
+        raise Corrupt(
+            f"{path} is no key of a witness", hint="start one in another folder, and list that instead"
+        ) from None

@@ -60,10 +60,11 @@ async def _body(request: Request) -> bytes:
 def serve(witness: Witness, host: str, port: int, ready: Callable[[int], None]) -> None:
     """Answer until a signal comes; `ready` is called with the port once requests are taken."""
     try:
-        listening = socket.create_server((host, port))
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
+        reason = str(error.strerror).partition(" (while")[0]  # what it adds is the address, as Python writes it
         raise InvalidParameter(
-            f"{host} port {port} cannot be listened on: {error.strerror}", hint="choose another --port"
+            f"{host} port {port} cannot be listened on: {reason}", hint="choose another --host or --port"
         ) from None
     config = uvicorn.Config(
         application(witness),

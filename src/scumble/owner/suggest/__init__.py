@@ -101,6 +101,8 @@ def suggest(
 
 
 def _looks(rows: Source, types: Mapping[str, str], domains: Mapping[str, Domain]) -> list[Look]:
+    if len({name.lower() for name in rows.schema.names}) < len(rows.schema.names):
+        raise InvalidParameter("two columns have the same name", hint="names that differ in case only are the same")
     declared = {name.lower(): text for name, text in types.items()}
     for name, domain in domains.items():
         text, nullable = split_nullability(declared.get(name.lower(), ""))

@@ -76,7 +76,7 @@ def _decimals(low: Any, high: Any, scale: int) -> Proposal | None:
 def _floats(low: Any, high: Any, scale: int) -> Proposal | None:
     least, most, forces = _rounded(Decimal(repr(float(low))), Decimal(repr(float(high))))
     step = Decimal(1).scaleb((most - least).adjusted() - 3)
-    fits = step.adjusted() > -_MOST_DIGITS and max(most, -least).adjusted() < _MOST_DIGITS
+    fits = all(abs(part.adjusted()) < _MOST_DIGITS for part in (least, most, step) if part)
     return Proposal(f"float:{_plain(least)}:{_plain(most)}:{_plain(step)}", forces) if fits else None
 
 
