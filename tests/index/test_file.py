@@ -4,11 +4,13 @@ from dataclasses import replace
 from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from scumble import CategoryDomain, DPPLRIndex, ExplicitKeys, IntegerDomain, Ledger
 from scumble.errors import Corrupt, FileError, NewerVersion, NotFitted
@@ -18,8 +20,10 @@ from scumble.index.file import (
     MAGIC,
     MECHANISMS,
     MOST_ROWS,
+    VERSION,
     IndexModel,
     decode,
+    domain_bytes,
     encode,
     most_segments,
     pack,
@@ -28,6 +32,7 @@ from scumble.index.file import (
 )
 from scumble.index.segments import Segments, quantum
 from scumble.index.slack import SLACKS
+from scumble.privacy.budget import unsafe_budget
 
 
 def fitted(**options: object) -> DPPLRIndex:
@@ -69,6 +74,51 @@ def test_lists_of_keys_come_along_and_are_not_counted(tmp_path: Path, domain: Ex
     index.save(path)
     assert DPPLRIndex.load(path).model.domain == domain
     assert index.summary().bytes - index.summary().domain_bytes <= 256
+
+
+def listed(keys: list[int] | NDArray[Any]) -> IndexModel:
+    domain = ExplicitKeys(keys)
+    counts = np.ones(domain.size, np.int64)
+    return DPPLRIndex(max_bytes=256).fit_counts(counts, domain=domain, budget=unsafe_budget(1)).model
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [[7], [-5, 0, 3], [-(2**63), -(2**63) + 9], [2**64 - 3, 2**64 - 1], [2**63 - 2, 2**63 + 1], [0, 2**62 - 1]],
+    ids=str,
+)
+def test_a_list_of_integers_is_packed_and_comes_back(keys: list[int]) -> None:
+    data = encode(listed(keys))
+    assert data[8] == 2
+    assert decode(data).domain == ExplicitKeys(keys)
+    assert encode(decode(data)) == data
+
+
+@pytest.mark.parametrize("keys", [[0, 2**62], [-(2**63), 2**63 - 1]], ids=str)
+def test_a_list_that_spans_too_much_stays_text(keys: list[int]) -> None:
+    data = encode(listed(keys))
+    assert data[8] == 1
+    assert decode(data).domain == ExplicitKeys(keys)
+
+
+def test_a_quarter_of_a_million_identifiers_take_five_bits_each() -> None:
+    """Clustered and with gaps, in a span of 1.84 million; as text they would take eight bytes each."""
+    steps = np.random.default_rng(1).geometric(250_000 / 1_841_180, 250_000)
+    model = listed(np.cumsum(steps) + 5_001_709)
+    assert domain_bytes(model.domain) < 250_000 * 5.5 / 8
+    assert decode(encode(model)).domain == model.domain
+
+
+@pytest.mark.parametrize(
+    "text", ["1 9 4", "1  9 3", "01 9 3", "9 1 3", "1 9 0", "1 9 10", "1 9", "1 9223372036854775808 3"]
+)
+def test_an_impossible_list_is_corrupt(text: str) -> None:
+    """The right one would be `1 9 3`: what it says of the list has to be what the list is."""
+    data = encode(listed([1, 5, 9]))
+    body = data[:-8].replace(b"\x05\0\0\x001 9 3", len(text).to_bytes(4, "little") + text.encode())
+    assert body != data[:-8]
+    with pytest.raises(Corrupt):
+        decode(body + sha256(body).digest()[:8])
 
 
 def test_every_flipped_bit_is_noticed() -> None:
@@ -144,7 +194,7 @@ def test_a_curve_beyond_what_the_kernels_multiply_exactly(rows: int, max_error: 
 
 def test_newer_version_and_other_files(tmp_path: Path) -> None:
     data = bytearray(encode(MODEL))
-    data[len(MAGIC)] += 1
+    data[len(MAGIC)] = VERSION + 1
     with pytest.raises(NewerVersion) as caught:
         decode(bytes(data))
     assert "upgrade" in str(caught.value)

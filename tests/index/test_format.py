@@ -1,6 +1,6 @@
 """The index file as docs/format.md describes it: read by a second reader that shares no code with the first.
 
-tests/vectors/index-v1.index was written once and is kept: a change of the format must change the version.
+tests/vectors/index-v1.index and -v2 were written once and are kept: a change of the format must change the version.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scumble import DPPLRIndex, IntegerDomain, Ledger
+from scumble import DPPLRIndex, ExplicitKeys, IntegerDomain, Ledger
 from scumble.index.file import encode
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -22,15 +22,20 @@ class Reader:
 
     def __init__(self, data: bytes) -> None:
         assert data[:8] == bytes.fromhex("5343554d424c451a")
-        assert data[8] == 1
+        assert data[8] in (1, 2)
         assert hashlib.sha256(data[:-8]).digest()[:8] == data[-8:]
         self.mechanism, self.slack, self.levels = data[9], data[10], data[11]
         (self.count,) = struct.unpack_from("<I", data, 12)
         self.ceiling, self.max_error, self.slack_rows, self.capacity = struct.unpack_from("<4Q", data, 16)
         self.at, self.data = 48, data
         self.domain, self.epsilon, self.delta, self.beta = (self.text() for _ in range(4))
-        low, high = self.domain.removeprefix("int:").split(":")
-        self.size = int(high) - int(low) + 1
+        if data[8] == 1:
+            low, high = self.domain.removeprefix("int:").split(":")
+            self.keys = list(range(int(low), int(high) + 1))
+        else:
+            first, last, count = map(int, self.domain.split())
+            self.keys = [first + step for step in self.numbers(count, last - first)]
+        self.size = len(self.keys)
         self.starts = self.numbers(self.count, self.size - 1)
         self.values = self.numbers(2 * self.count, self.ceiling)
         assert self.at == len(data) - 8
@@ -88,9 +93,20 @@ def test_a_second_reader_agrees(options: dict[str, int]) -> None:
         assert list(index.lookup(a, b)) == reader.lookup(a, b)
 
 
-def test_the_kept_file_still_answers_the_same() -> None:
-    expected = json.loads((VECTORS / "index-v1.json").read_text())
-    index = DPPLRIndex.load(VECTORS / "index-v1.index")
+def test_a_second_reader_agrees_on_a_list_of_integers() -> None:
+    keys = np.cumsum(np.random.default_rng(5).geometric(0.2, 700)) - 900
+    index = DPPLRIndex(max_bytes=300)
+    index.fit(np.repeat(keys, 9), domain=ExplicitKeys(keys), budget=Ledger(limit=1).spend("0.5", "keys"))
+    reader = Reader(encode(index.model))
+    assert reader.keys == keys.tolist()
+    for a, b in [(0, 0), (0, 699), (5, 5), (300, 420), (699, 699)]:
+        assert list(index.lookup(reader.keys[a], reader.keys[b])) == reader.lookup(a, b)
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_the_kept_file_still_answers_the_same(version: str) -> None:
+    expected = json.loads((VECTORS / f"index-{version}.json").read_text())
+    index = DPPLRIndex.load(VECTORS / f"index-{version}.index")
     assert index.summary().as_dict() == expected["summary"]
     assert [[*key, *index.lookup(*key)] for key in expected["keys"]] == expected["found"]
-    assert encode(index.model) == (VECTORS / "index-v1.index").read_bytes()
+    assert encode(index.model) == (VECTORS / f"index-{version}.index").read_bytes()

@@ -23,13 +23,14 @@ from scumble.index.mechanisms.scumble import SCUMBLE
 from scumble.index.segments import Segments, quantum
 from scumble.index.slack import SLACKS, Slack
 from scumble.privacy.budget import from_ratio, ratio
-from scumble.types import Domain, parse_domain
+from scumble.types import Domain, ExplicitKeys, parse_domain
 
 __all__ = [
     "MECHANISMS",
     "IndexModel",
     "decode",
     "decoded",
+    "domain_bytes",
     "encode",
     "fixed_bytes",
     "most_segments",
@@ -44,13 +45,17 @@ MECHANISMS: dict[str, Mechanism] = {mechanism.name: mechanism for mechanism in (
 IntArray = NDArray[np.int64]
 
 MAGIC = b"SCUMBLE\x1a"
-VERSION = 1
+VERSION = 2
+"""The newest that is read. It is written only for a list of integers, which it packs; all else stays version 1."""
 CHECKSUM_BYTES = 8
 MOST_ROWS = 2**37  # twice the most rows of a table: room for noise and slack, and products with ranks stay exact
 
 # version, mechanism, slack, levels; then segments, ceiling, max_error, slack_rows, capacity
 HEADER = struct.Struct("<BBBBIQQQQ")
 TEXT_LENGTH = struct.Struct("<I")
+MOST_SPAN = 2**62
+"""Lists of integers that span more are written as text."""
+PACKED = 1 << 16  # numbers at a time: a multiple of eight, so that each time ends with a whole byte
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +95,9 @@ def encode(model: IndexModel) -> bytes:
     segments = model.segments
     values = _lifted(segments)
     ceiling = int(values[-1])
+    domain, keys = _packed_domain(model.domain)
     header = HEADER.pack(
-        VERSION,
+        2 if keys else 1,
         MECHANISMS[model.mechanism].code,
         SLACKS[model.slack].code,
         model.levels,
@@ -101,12 +107,13 @@ def encode(model: IndexModel) -> bytes:
         model.slack_rows,
         model.capacity,
     )
-    texts = [model.domain.text, ratio(model.epsilon), ratio(model.delta), ratio(model.beta)]
+    texts = [domain, ratio(model.epsilon), ratio(model.delta), ratio(model.beta)]
     body = b"".join(
         [
             MAGIC,
             header,
             *(TEXT_LENGTH.pack(len(text.encode())) + text.encode() for text in texts),
+            keys,
             pack(segments.starts, segments.size - 1),
             pack(values, ceiling),
         ]
@@ -141,7 +148,7 @@ def decoded(data: bytes) -> IndexModel:
 
 
 def _parse(body: bytes) -> IndexModel:
-    _, mechanism, slack, levels, count, ceiling, max_error, slack_rows, capacity = HEADER.unpack_from(body)
+    version, mechanism, slack, levels, count, ceiling, max_error, slack_rows, capacity = HEADER.unpack_from(body)
     at = HEADER.size
     texts = []
     for _ in range(4):
@@ -149,7 +156,8 @@ def _parse(body: bytes) -> IndexModel:
         at += TEXT_LENGTH.size
         texts.append(body[at : at + length].decode())
         at += length
-    domain = parse_domain(texts[0])
+    domain, listed_bytes = _unpacked_domain(texts[0], body[at:]) if version == 2 else (parse_domain(texts[0]), 0)
+    at += listed_bytes
     if not 1 <= count <= domain.size or not 1 <= max_error <= MOST_ROWS or max(slack_rows, capacity) > MOST_ROWS:
         raise ValueError("impossible sizes")
     if ceiling * quantum(max_error) > MOST_ROWS + _lift(max_error) * quantum(max_error) * count:
@@ -171,6 +179,35 @@ def _parse(body: bytes) -> IndexModel:
         mechanism=_named(MECHANISMS, mechanism),
         slack=_named(SLACKS, slack),
     )
+
+
+def _packed_domain(domain: Domain) -> tuple[str, bytes]:
+    """The domain's text, and its list in packed form: empty if it has no list of integers that can be packed."""
+    if not isinstance(domain, ExplicitKeys) or domain.integers is None:
+        return domain.text, b""
+    keys, first, last = domain.integers, int(domain.keys[0]), int(domain.keys[-1])
+    if last - first >= MOST_SPAN:
+        return domain.text, b""
+    return f"{first} {last} {domain.size}", pack((keys - keys[0]).astype(np.int64), last - first)
+
+
+def _unpacked_domain(text: str, rest: bytes) -> tuple[Domain, int]:
+    """The inverse, and how many bytes the list takes; ValueError if no such list was ever packed."""
+    first, last, count = map(int, text.split(" "))
+    if text != f"{first} {last} {count}" or not 1 <= count <= last - first + 1 <= MOST_SPAN:
+        raise ValueError("an impossible list of keys")
+    length = packed_bytes(count, last - first)
+    steps = unpack(rest[:length], count, last - first)
+    if steps[0] != 0 or steps[-1] != last - first or not -(2**63) <= first <= last < 2**64:
+        raise ValueError("an impossible list of keys")
+    keys = steps.astype(np.uint64) + np.uint64(first) if last >= 2**63 and first >= 0 else steps + first
+    return ExplicitKeys(keys), length
+
+
+def domain_bytes(domain: Domain) -> int:
+    """How many bytes of a file a domain takes: its text, or a list of integers in packed form."""
+    text, keys = _packed_domain(domain)
+    return len(text.encode()) + len(keys)
 
 
 def _named(choices: Mapping[str, Mechanism] | Mapping[str, Slack], code: int) -> str:
@@ -200,7 +237,7 @@ def _lowered(values: IntArray, max_error: int) -> tuple[IntArray, IntArray]:
 
 
 def fixed_bytes(domain: Domain, *numbers: Fraction) -> int:
-    """The length of all but the segments; without a list domain's text, which is public and can be long."""
+    """The length of all but the segments; without a list of keys, which is public and can be long."""
     texts = [*map(ratio, numbers), "" if domain.is_list else domain.text]
     lengths = sum(TEXT_LENGTH.size + len(text.encode()) for text in texts)
     return len(MAGIC) + HEADER.size + lengths + CHECKSUM_BYTES
@@ -230,8 +267,11 @@ def pack(values: NDArray[np.int64], greatest: int) -> bytes:
     low_bits = _low_bits(len(values), greatest)
     high = np.zeros(len(values) + (greatest >> low_bits), dtype=np.uint8)
     high[(values >> low_bits) + np.arange(len(values))] = 1
-    low = (values[:, None] >> np.arange(low_bits)) & 1
-    return np.packbits(low.astype(np.uint8).ravel()).tobytes() + np.packbits(high).tobytes()
+    low = b"".join(
+        np.packbits(((values[at : at + PACKED, None] >> np.arange(low_bits)) & 1).astype(np.uint8).ravel()).tobytes()
+        for at in range(0, len(values), PACKED)
+    )
+    return low + np.packbits(high).tobytes()
 
 
 def unpack(data: bytes, count: int, greatest: int) -> NDArray[np.int64]:
@@ -241,9 +281,9 @@ def unpack(data: bytes, count: int, greatest: int) -> NDArray[np.int64]:
     low_bits = _low_bits(count, greatest)
     cut = (count * low_bits + 7) // 8
     bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8))
-    low = bits[: count * low_bits].reshape(count, low_bits).astype(np.int64) @ (
-        1 << np.arange(low_bits, dtype=np.int64)
-    )
+    low = np.zeros(count, np.int64)
+    for bit in range(low_bits):
+        low |= bits[bit : count * low_bits : low_bits].astype(np.int64) << bit
     places = np.flatnonzero(bits[8 * cut :])
     if len(places) != count:
         raise ValueError("wrong number of values")

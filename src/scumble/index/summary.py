@@ -5,7 +5,7 @@ No enclave imports this module: it is outside of the measured core, like `plot.p
 
 from dataclasses import asdict, dataclass
 
-from scumble.index.file import IndexModel, encode, fixed_bytes
+from scumble.index.file import IndexModel, domain_bytes, encode, fixed_bytes
 
 __all__ = ["IndexSummary", "summarize"]
 
@@ -14,9 +14,10 @@ __all__ = ["IndexSummary", "summarize"]
 class IndexSummary:
     """Size, width and privacy of a fitted index.
 
-    `bytes` is the length of its file, of which `domain_bytes` are the domain's text; `max_error` bounds the fit to the
-    noisy curve, `slack_rows` is what each end of a lookup is widened by, and `expected_overhead_rows` what a lookup
-    reads beyond its answer; `beta` bounds the chance that any lookup at all loses a row.
+    `bytes` is the length of its file, of which `domain_bytes` are the domain, with its list if it has one; `max_error`
+    bounds the fit to the noisy curve, `slack_rows` is what each end of a lookup is widened by, and
+    `expected_overhead_rows` what a lookup reads beyond its answer; `beta` bounds the chance that any lookup at all
+    loses a row.
     """
 
     mechanism: str
@@ -52,9 +53,9 @@ def summarize(model: IndexModel) -> IndexSummary:
     """Sum up a fitted index."""
     segments = model.segments
     file_bytes = len(encode(model))
-    domain_bytes = len(model.domain.text.encode())
+    listed_bytes = domain_bytes(model.domain)
     fixed = fixed_bytes(model.domain, model.epsilon, model.delta, model.beta)
-    packed = file_bytes - fixed - (domain_bytes if model.domain.is_list else 0)
+    packed = file_bytes - fixed - (listed_bytes if model.domain.is_list else 0)
     return IndexSummary(
         mechanism=model.mechanism,
         slack=model.slack,
@@ -63,7 +64,7 @@ def summarize(model: IndexModel) -> IndexSummary:
         beta=float(model.beta),
         segments=len(segments),
         bytes=file_bytes,
-        domain_bytes=domain_bytes,
+        domain_bytes=listed_bytes,
         bits_per_segment=round(8 * packed / len(segments), 1),
         max_error=segments.max_error,
         slack_rows=model.slack_rows,

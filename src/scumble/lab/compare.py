@@ -20,6 +20,7 @@ from scumble.errors import InvalidKeys, InvalidParameter, ScumbleError
 from scumble.index.contract import Index, check_beta, check_count, check_row_epsilon
 from scumble.index.curve import Histogram
 from scumble.index.dp_plr import DPPLRIndex
+from scumble.index.file import domain_bytes
 from scumble.index.plot import NOISY, SEGMENTS, _checked, _save, _style
 from scumble.lab.comparators import CryptEpsilonIndex, DPBPlusTreeIndex, DPRMIIndex, ExactIndex, FMIIndex, SpecialIndex
 from scumble.lab.comparators.curves import truncation_delta
@@ -245,11 +246,16 @@ def _compared(contender: Contender, index: Index, case: Case, kind: Kind, lookup
         answer_rows_mean=float(outcome.rows.mean()),
         extra_rows_mean=float(outcome.extra.mean()),
         extra_rows_max=int(outcome.extra.max()),
-        index_bytes=index.size_bytes,
+        index_bytes=index.size_bytes + _listed_bytes(index, case.domain),
         dummy_rows=index.unsafe_dummy_rows(case.counts),
         lookup_microseconds=_lookup_microseconds(index, case.domain, *ranks),
         note=None if contender.private else "not private: for scale only",
     )
+
+
+def _listed_bytes(index: Index, domain: Domain) -> int:
+    """What a list of keys adds to every index alike: DP-PLR's size is that of its file, which has the list already."""
+    return domain_bytes(domain) if domain.is_list and not isinstance(index, DPPLRIndex) else 0
 
 
 def _lookup_microseconds(index: Index, domain: Domain, firsts: IntArray, lasts: IntArray) -> float:

@@ -134,6 +134,11 @@ class ExplicitKeys(ListDomain):
         return "bigint" if int(self.keys[-1]) < 2**63 else "ubigint"
 
     @property
+    def integers(self) -> NDArray[Any] | None:
+        """The list as an array of 64-bit integers; None if it has strings."""
+        return self._sorted
+
+    @property
     def size(self) -> int:
         return len(self.keys)
 
