@@ -195,13 +195,13 @@ def test_a_damaged_index_file_is_refused(command: list[str], index_file: Path) -
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 4
     newer = bytearray(whole)
-    newer[8] += 1
+    newer[8] = 9
     for data, message in (
         (whole[:-5], "truncated or altered"),
         (whole[:20], "truncated or altered"),
         (b"", "not a Scumble index file"),
         (bytes(flipped), "truncated or altered"),
-        (bytes(newer), "format version 2; this Scumble reads up to 1"),
+        (bytes(newer), "format version 9; this Scumble reads up to 2"),
     ):
         index_file.write_bytes(data)
         name, *options = command
