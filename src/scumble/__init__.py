@@ -32,7 +32,7 @@ index.lookup(30_000, 40_000)
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 # Where each public name is defined. They are imported on use: an enclave process, which starts from this package too,
 # then holds nothing but its own code.
