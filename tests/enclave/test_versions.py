@@ -16,7 +16,7 @@ from scumble.enclave.vault import Vault
 from scumble.errors import ScumbleError, Tampered
 from scumble.wire.catalog import Catalog, Run
 from scumble.wire.grants import Grant
-from scumble.wire.lineage import Seen, Title, first_title, next_title
+from scumble.wire.lineage import Seen, Title, database_id, first_title, next_title
 from scumble.wire.storage import pack, pack_unsigned, unpack
 
 RUN = "cd" * 16
@@ -233,6 +233,106 @@ def test_the_owner_alone_goes_back_to_an_older_version() -> None:
     storage.commit(6, by_ada)
     with pytest.raises(Tampered):
         links_since(storage, open_head(storage, KEYS, DATABASE), (1, 5, head.hash))
+
+
+class WatchedStorage(MemoryStorage):
+    """It notes which versions are asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+
+    def manifest(self, version: int) -> bytes:
+        self.asked.append(version)
+        return super().manifest(version)
+
+
+def test_a_restore_right_after_the_first_version() -> None:
+    storage = MemoryStorage()
+    first, *_ = _chain(storage, 5)
+    storage.manifests = {1: storage.manifests[1]}
+    storage.commit(2, signed_manifest(KEYS, _catalog(2, first[2], restores=1), {RUN: 1}, ACCESS))
+    head = open_head(storage, KEYS, DATABASE)
+    for seen in ((0, 5, "00" * 32), (0, 2, "00" * 32), first):
+        assert [link.draft.seen for link in links_since(storage, head, seen)] == [head.seen]
+    check_chain(storage, head)
+
+
+def test_a_fork_is_refused_where_it_shows() -> None:
+    """No version is read that cannot follow the one that was seen."""
+    storage = WatchedStorage()
+    _chain(storage, 4)
+    head = open_head(storage, KEYS, DATABASE)
+    storage.asked.clear()
+    with pytest.raises(Tampered):
+        links_since(storage, head, (0, 2, "00" * 32))
+    assert storage.asked == [3]
+    storage.commit(1, signed_manifest(KEYS, _catalog(1, "", restores=1), {RUN: 1}, ACCESS))
+    storage.manifests = {1: storage.manifests[1]}
+    head = open_head(storage, KEYS, DATABASE)
+    storage.asked.clear()
+    with pytest.raises(Tampered):
+        links_since(storage, head, (0, 2, "00" * 32))
+    assert storage.asked == []
+
+
+def test_the_version_right_before_the_newest_is_missing() -> None:
+    storage = MemoryStorage()
+    _chain(storage, 3)
+    head = open_head(storage, KEYS, DATABASE)
+    del storage.manifests[2]
+    with pytest.raises(Tampered):
+        check_chain(storage, head)
+
+
+def test_a_chain_into_another_database() -> None:
+    """Whatever the owner of both has signed, a version follows one of its own database."""
+    storage, nonce = MemoryStorage(), b"m" * 32
+    other = database_id(OWNER_KEY, nonce)
+    title = first_title(other, OWNER, nonce, DATA_KEY)
+    catalog = Catalog(other, 1, "", (TABLE,), (title,))
+    storage.commit(1, signed_manifest(DataKeys(DATA_KEY, other), catalog, {RUN: 1}, ACCESS))
+    previous = unpack(storage.manifest(1)).hash
+    storage.commit(2, signed_manifest(KEYS, _catalog(2, previous), {RUN: 1}, ACCESS))
+    with pytest.raises(Tampered):
+        check_chain(storage, open_head(storage, KEYS, DATABASE))
+
+
+def test_a_chain_into_another_database_of_release_0_1() -> None:
+    """Its versions have no titles, so that the id alone tells whose they are."""
+    storage, old, other = MemoryStorage(), "0a" * 16, "0b" * 16
+    for database, follows in ((old, True), (other, False)):
+        keys = DataKeys(DATA_KEY, database)
+        storage.commit(1, pack_unsigned(*seal_manifest(keys, Catalog(database, 1, "", (TABLE,)), {RUN: 1}, ACCESS)))
+        title = first_title(old, OWNER, b"", DATA_KEY, version=2)
+        signed = Catalog(old, 2, unpack(storage.manifest(1)).hash, (TABLE,), (title,))
+        storage.commit(2, signed_manifest(DataKeys(DATA_KEY, old), signed, {RUN: 1}, ACCESS))
+        head = open_head(storage, DataKeys(DATA_KEY, old), old)
+        if follows:
+            check_chain(storage, head)
+        else:
+            with pytest.raises(Tampered):
+                check_chain(storage, head)
+
+
+def test_a_version_does_not_go_back_on_a_title() -> None:
+    """An owner who has given the database away cannot go on, nor give it to another from the same version on."""
+    storage = MemoryStorage()
+    (anchor,) = _chain(storage, 1)
+    given = tuple(next_title(DATABASE, 2, OWNER, heir, DATA_KEY) for heir in (EVE, ADA))
+    eves, adas = (AccessList(heir.public_key().public_bytes_raw()) for heir in (EVE, ADA))
+    storage.commit(2, signed_manifest(KEYS, _catalog(2, anchor[2], titles=(TITLE, given[0])), {RUN: 1}, eves, EVE))
+    previous = unpack(storage.manifest(2)).hash
+    goes_on = signed_manifest(KEYS, _catalog(3, previous, titles=(TITLE, given[0])), {RUN: 1}, eves, EVE)
+    storage.commit(3, goes_on)
+    assert len(links_since(storage, open_head(storage, KEYS, DATABASE), anchor)) == 2
+    for forked in (
+        signed_manifest(KEYS, _catalog(3, previous, titles=(TITLE, given[1])), {RUN: 1}, adas, ADA),
+        signed_manifest(KEYS, _catalog(3, previous), {RUN: 1}, ACCESS),
+    ):
+        storage.commit(3, forked)
+        with pytest.raises(Tampered):
+            links_since(storage, open_head(storage, KEYS, DATABASE), anchor)
 
 
 def test_nothing_and_the_manifest_of_another_database() -> None:
