@@ -10,14 +10,22 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from enclave_tables import DATA_KEY, DATABASE, KEYS, OWNER, OWNER_KEY, TITLE, MemoryStorage, signed_manifest, table_of
 
 from scumble.enclave.grants import AccessList
-from scumble.enclave.manifests import Manifest, check_chain, links_since, open_head, open_manifest, seal_manifest
+from scumble.enclave.manifests import (
+    Manifest,
+    check_chain,
+    links_since,
+    open_head,
+    open_manifest,
+    seal_manifest,
+    signed_catalog,
+)
 from scumble.enclave.pages import DataKeys
 from scumble.enclave.vault import Vault
 from scumble.errors import ScumbleError, Tampered
 from scumble.wire.catalog import Catalog, Run
 from scumble.wire.grants import Grant
 from scumble.wire.lineage import Seen, Title, database_id, first_title, next_title
-from scumble.wire.storage import pack, pack_unsigned, unpack
+from scumble.wire.storage import Envelope, pack, pack_unsigned, unpack
 
 RUN = "cd" * 16
 ACCESS = AccessList(OWNER_KEY)
@@ -48,6 +56,11 @@ def test_a_manifest_comes_back() -> None:
     assert manifest.hash == unpack(sealed).hash
     assert "23" not in repr(manifest)
     assert signed_manifest(KEYS, manifest.catalog, {RUN: 23}, ACCESS) != sealed
+
+
+def test_the_real_rows_of_many_runs_come_back() -> None:
+    rows = {f"{place << 100:032x}": (1 << 40) + place for place in range(40)}
+    assert open_manifest(KEYS, signed_manifest(KEYS, _catalog(7), rows, ACCESS)).real_rows == rows
 
 
 def test_its_length_does_not_depend_on_the_rows() -> None:
@@ -106,6 +119,33 @@ def test_a_version_that_nobody_with_the_right_to_has_signed() -> None:
     _refused(_catalog(2), signer=ADA, certificate=grant.signed("0b" * 20, OWNER).certificate())
     _refused(_catalog(2), signer=OWNER, certificate=certificate)
     _refused(_catalog(2), signer=ADA, certificate=replace(certificate, terms=bytes(32)))
+    _refused(_catalog(2), access=AccessList(EVE.public_key().public_bytes_raw()))  # the title names another owner
+
+
+def test_a_version_with_the_signature_of_another() -> None:
+    """The sealed part and the catalog are genuine, and so is the signature: only they do not belong together."""
+    public, sealed, _ = unpack(signed_manifest(KEYS, _catalog(2), {RUN: 1}, ACCESS))
+    for other in (_catalog(2), _catalog(3), _catalog(2, "00" * 32), _catalog(2, restores=1)):
+        signed = unpack(signed_manifest(KEYS, other, {RUN: 2}, ACCESS)).signed
+        with pytest.raises(Tampered):
+            open_manifest(KEYS, pack(public, sealed, signed))
+
+
+@pytest.mark.parametrize("public", [b"", b"{", b"[]", b"{}", b"null", b'{"tables": 1}', b"[" * 100_000, b"\xff"])
+def test_a_catalog_that_is_none(public: bytes) -> None:
+    for signed in (b"", b"-"):
+        with pytest.raises(Tampered):
+            signed_catalog(Envelope(public, b"", signed))
+
+
+def test_an_unsigned_catalog_has_an_id_of_release_0_1_and_no_titles() -> None:
+    def catalog(database: str, titles: tuple[Title, ...]) -> Envelope:
+        return Envelope(json.dumps(Catalog(database, 1, "", (TABLE,), titles).to_json()).encode(), b"", b"")
+
+    assert signed_catalog(catalog("0a" * 16, ()))[1] is None
+    for database, titles in (("0a" * 16, (TITLE,)), (DATABASE, ()), (DATABASE, (TITLE,))):
+        with pytest.raises(Tampered):
+            signed_catalog(catalog(database, titles))
 
 
 def test_a_version_that_is_not_signed_at_all() -> None:
@@ -233,6 +273,18 @@ def test_the_owner_alone_goes_back_to_an_older_version() -> None:
     storage.commit(6, by_ada)
     with pytest.raises(Tampered):
         links_since(storage, open_head(storage, KEYS, DATABASE), (1, 5, head.hash))
+
+
+def test_an_analyst_goes_on_after_a_restore() -> None:
+    storage = MemoryStorage()
+    anchors = _chain(storage, 3)
+    storage.commit(3, signed_manifest(KEYS, _catalog(3, anchors[1][2], restores=1), {RUN: 1}, ACCESS))
+    grant = Grant("0" * 16, "ada", ADA.public_key().public_bytes_raw(), {"t": frozenset(["load"])}, Fraction(1))
+    catalog = _catalog(4, unpack(storage.manifest(3)).hash, restores=1)
+    certificate = grant.signed(DATABASE, OWNER).certificate()
+    storage.commit(4, signed_manifest(KEYS, catalog, {RUN: 1}, ACCESS, ADA, certificate))
+    links = links_since(storage, open_head(storage, KEYS, DATABASE), anchors[2])
+    assert [(link.draft.version, link.draft.restores) for link in links] == [(3, 1), (4, 1)]
 
 
 class WatchedStorage(MemoryStorage):
