@@ -415,3 +415,7 @@ def test_only_the_owner_on_record_restores() -> None:
     with pytest.raises(Refused):  # the version is the old owner's, but the vault knows of a new one
         _history(storage, vault).restore(Restore(0, (), ()), None)
     assert _history(storage, Vault()).restore(Restore(0, (), ()), None).catalog.restores == 1
+
+
+def test_no_key_in_the_repr_of_a_history() -> None:
+    assert "data_key" not in repr(_history(MemoryStorage(), Vault()))

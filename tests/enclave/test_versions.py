@@ -367,6 +367,32 @@ def test_a_chain_into_another_database_of_release_0_1() -> None:
                 check_chain(storage, head)
 
 
+def test_hashes_alone_hold_the_unsigned_versions_of_release_0_1_together() -> None:
+    old, storage = "0a" * 16, MemoryStorage()
+    keys = DataKeys(DATA_KEY, old)
+
+    def unsigned(version: int, previous: str, rows: int = 1) -> bytes:
+        return pack_unsigned(*seal_manifest(keys, Catalog(old, version, previous, (TABLE,)), {RUN: rows}, ACCESS))
+
+    def signed(previous: bytes) -> bytes:
+        title = first_title(old, OWNER, b"", DATA_KEY, version=3)
+        catalog = Catalog(old, 3, unpack(previous).hash, (TABLE,), (title,))
+        return signed_manifest(keys, catalog, {RUN: 1}, ACCESS)
+
+    first = unsigned(1, "")
+    second = unsigned(2, unpack(first).hash)
+    storage.manifests = {1: first, 2: second, 3: signed(second)}
+    head = open_head(storage, keys, old)
+    check_chain(storage, head)
+    for version, other in ((1, unsigned(1, "", 2)), (2, unsigned(2, unpack(first).hash, 2))):
+        storage.manifests = {1: first, 2: second, version: other}
+        with pytest.raises(Tampered):
+            check_chain(storage, head)
+    storage.manifests = {1: first, 2: first, 3: signed(first)}  # the hash is right, and the number is not
+    with pytest.raises(Tampered):
+        check_chain(storage, open_head(storage, keys, old))
+
+
 def test_a_version_does_not_go_back_on_a_title() -> None:
     """An owner who has given the database away cannot go on, nor give it to another from the same version on."""
     storage = MemoryStorage()
