@@ -417,5 +417,18 @@ def test_only_the_owner_on_record_restores() -> None:
     assert _history(storage, Vault()).restore(Restore(0, (), ()), None).catalog.restores == 1
 
 
+def test_a_former_owner_with_a_grant_does_not_restore() -> None:
+    """Not even in an enclave that has not heard of the new owner."""
+    storage, vault = MemoryStorage(), Vault()
+    _stored(storage)
+    before = _history(storage, vault).open(Open(None), None)
+    grant = replace(ADAS, public_key=OWNER_KEY).signed(DATABASE, EVE)
+    access = AccessList(EVE.public_key().public_bytes_raw(), (grant,))
+    titles = (TITLE, next_title(DATABASE, 2, OWNER, EVE, DATA_KEY))
+    _stored(storage, access, _catalog(2, before.manifest.hash, titles=titles), EVE)
+    with pytest.raises(Refused):
+        _history(storage, vault, OWNER, None).restore(Restore(0, (), ()), None)
+
+
 def test_no_key_in_the_repr_of_a_history() -> None:
     assert "data_key" not in repr(_history(MemoryStorage(), Vault()))
