@@ -148,7 +148,7 @@ def test_the_rank_and_the_largest_request_of_each_signer(place: Place) -> None:
     place.load()
     place.load(replace(LOAD, batch="bb" * 16, table="u", table_id="cd" * 16))
     stranger = place.session(EVE)
-    assert (stranger.rank, stranger.most_bytes) == (0, SMALL_BYTES)
+    assert (stranger.rank, stranger.most_bytes, stranger.plan_bytes) == (0, SMALL_BYTES, 0)
     assert (place.owner.rank, place.owner.most_bytes) == (2, MOST_BYTES)
     place.grant(grant_of(t="load", u="read"))
     loader = place.opened(ADA)
