@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -9,18 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from enclave_tables import TITLE
+from enclave_tables import DATABASE, OWNER, OWNER_KEY, TITLE, table_of
 from enclave_visitors import ADA, BOB, Clinic, clinic, load_request, text_of
 
-from scumble.enclave.grants import Cost
+from scumble.attestation import Policy
+from scumble.attestation.policy_document import SignedPolicy
+from scumble.enclave.grants import BLOCK_BYTES, AccessList, Cost, Payment, visible
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.enclave.vault import Vault
-from scumble.errors import InvalidParameter, Locked, NotFound, Overdraft, Refused, ScumbleError, Stale, Tampered
+from scumble.errors import Exists, InvalidParameter, Locked, NotFound, Overdraft, Refused, ScumbleError, Stale, Tampered
 from scumble.owner.database import Database
 from scumble.owner.keys import OwnerKey
 from scumble.owner.session import Session
 from scumble.store.files import FileStore
+from scumble.types import parse_domain
+from scumble.wire.catalog import Catalog
 from scumble.wire.charges import CAPACITY, Charge
+from scumble.wire.grants import Grant
 from scumble.wire.plan import Aggregate, Aggregates, Constant, Plan
 from scumble.wire.requests import (
     Abandon,
@@ -30,6 +36,7 @@ from scumble.wire.requests import (
     CheckPages,
     Create,
     DropTable,
+    IndexOrder,
     ListGrants,
     LoadBegun,
     Open,
@@ -380,3 +387,230 @@ def test_a_grant_names_what_is_there_and_whom_nobody_else_is(both: Both) -> None
     with pytest.raises(NotFound):
         owner.revoke("bob")
     assert [grant.name for grant in owner.grants()] == ["ada"]
+
+
+# --- the access list by itself -----------------------------------------------------------------------
+
+HALF, SMALL = Fraction(1, 2), Fraction(1, 10**6)
+BATCH, OTHER_BATCH = "ba" * 16, "bb" * 16
+ADAS = Grant("a" * 16, "ada", ADA.public_key().public_bytes_raw(), {"t": frozenset(["load"])}, Fraction(1), SMALL)
+BOBS = Grant("b" * 16, "bob", BOB.public_key().public_bytes_raw(), {"t": frozenset(["read"]), "u": frozenset(["read"])})
+LIST = AccessList(OWNER_KEY, (ADAS, BOBS))
+
+
+def _order(epsilon: Fraction | int = 1, delta: Fraction | int = 0) -> IndexOrder:
+    domain = parse_domain("int:0:9")
+    return IndexOrder("k", domain, Fraction(epsilon), Fraction(delta), SMALL, 1, None, "measured")
+
+
+def _payment(
+    batch: str, *amounts: tuple[Fraction, Fraction], grant: str | None = None, digest: bytes = b"d"
+) -> Payment:
+    charges = (Charge(batch, "ab" * 16, "k", *each, 1, new_rows=True, grant=grant) for each in amounts)
+    return Payment(batch, digest, tuple(charges))
+
+
+def _policy(serial: int, key: Ed25519PrivateKey = OWNER, database: str = DATABASE) -> bytes:
+    return SignedPolicy.sign(Policy(), database, serial, datetime(2026, 1, 1, tzinfo=UTC), key).to_bytes()
+
+
+def test_a_load_costs_the_sum_of_its_indexes_and_its_capacity() -> None:
+    none = Fraction(0)
+    assert Cost.of((), (none, none)) == Cost(none, none)
+    assert Cost.of((_order(HALF),), (none, none)) == Cost(HALF, none)
+    assert Cost.of((_order(HALF, SMALL), _order()), (HALF, SMALL)) == Cost(Fraction(2), 2 * SMALL)
+
+
+@pytest.mark.parametrize(
+    ("orders", "capacity"),
+    [
+        ((_order(0),), (1, 0)),
+        ((_order(), _order(0)), (1, 1)),
+        ((_order(), _order(-HALF)), (1, 1)),
+        ((_order(1, -SMALL),), (1, 1)),
+        ((_order(1, -SMALL),), (0, 0)),
+        ((_order(),), (-HALF, 1)),
+        ((_order(),), (1, -SMALL)),
+    ],
+)
+def test_no_part_of_a_load_is_free_or_pays_for_another(
+    orders: tuple[IndexOrder, ...], capacity: tuple[int, int]
+) -> None:
+    with pytest.raises(InvalidParameter, match="costs epsilon"):
+        Cost.of(orders, (Fraction(capacity[0]), Fraction(capacity[1])))
+
+
+def test_a_payment_covers_no_more_than_was_paid_of_either() -> None:
+    paid = _payment(BATCH, (HALF, SMALL), (HALF, SMALL))
+    assert paid.cost == Cost(Fraction(1), 2 * SMALL)
+    assert paid.covers(Cost(Fraction(1), 2 * SMALL))
+    assert paid.covers(Cost(HALF, SMALL))
+    assert not paid.covers(Cost(Fraction(1) + SMALL, 2 * SMALL))
+    assert not paid.covers(Cost(Fraction(1), 3 * SMALL))
+
+
+def test_a_new_owner_has_signed_all_grants_that_there_are_and_no_others() -> None:
+    eve = Ed25519PrivateKey.from_private_bytes(bytes([9] * 32))
+    owner = eve.public_key().public_bytes_raw()
+    signed = [grant.signed(DATABASE, eve) for grant in (ADAS, BOBS)]
+    another = replace(BOBS, id="c" * 16, name="eve").signed(DATABASE, eve)
+    taken = LIST.owned_by(DATABASE, owner, signed)
+    assert (taken.owner, taken.grants) == (owner, tuple(signed))
+    for grants in (
+        signed[:1],
+        signed[1:],
+        [],
+        [*signed, another],
+        [signed[0], BOBS],
+        [replace(signed[0], epsilon=HALF)],
+    ):
+        with pytest.raises(InvalidParameter, match="not just the grants"):
+            LIST.owned_by(DATABASE, owner, grants)
+    by_another = [signed[0], BOBS.signed(DATABASE, OWNER)]
+    elsewhere = [signed[0], BOBS.signed("0b" * 20, eve)]
+    for grants in (by_another, elsewhere):
+        with pytest.raises(InvalidParameter, match="not just the grants"):
+            LIST.owned_by(DATABASE, owner, grants)
+
+
+def test_a_new_owner_s_signature_changes_no_terms_and_no_use() -> None:
+    used = replace(ADAS, used_epsilon=HALF)
+    access = AccessList(OWNER_KEY, (used,))
+    given = replace(ADAS, used_epsilon=Fraction(0)).signed(DATABASE, OWNER)
+    assert access.owned_by(DATABASE, OWNER_KEY, [given]).grants[0].used_epsilon == HALF
+    more = replace(ADAS, epsilon=Fraction(9)).signed(DATABASE, OWNER)
+    with pytest.raises(InvalidParameter):
+        access.owned_by(DATABASE, OWNER_KEY, [more])
+
+
+def test_a_policy_makes_way_for_a_newer_one_of_the_owner_s_only() -> None:
+    first, third, again = _policy(1), _policy(3), SignedPolicy.parse(_policy(3))
+    later = SignedPolicy.sign(again.terms, DATABASE, 3, datetime(2027, 1, 1, tzinfo=UTC), OWNER).to_bytes()
+    under = LIST.under(DATABASE, third)
+    assert under.policy == third
+    assert under.under(DATABASE, _policy(4)).policy == _policy(4)
+    for older in (first, _policy(2), third, later):
+        with pytest.raises(Stale):
+            under.under(DATABASE, older)
+        assert not under.is_before(older)
+        assert under.brought_up_to(replace(LIST, policy=older)).policy == third
+    for strange in (_policy(4, ADA), _policy(4, database="0b" * 20)):
+        with pytest.raises(Tampered):
+            under.under(DATABASE, strange)
+    assert LIST.is_before(first)
+    assert not LIST.is_before(b"")
+    assert not under.is_before(b"")
+    assert LIST.brought_up_to(under).policy == third
+    assert under.brought_up_to(LIST).policy == third
+    assert LIST.under(DATABASE, first).brought_up_to(under).policy == third
+
+
+def test_rights_are_their_signer_s() -> None:
+    assert LIST.grant_of(OWNER_KEY) is None
+    assert LIST.grant_of(ADAS.public_key) is ADAS
+    assert LIST.grant_of(BOBS.public_key) is BOBS
+    with pytest.raises(Refused):
+        LIST.grant_of(bytes(32))
+
+
+def test_a_name_and_a_key_have_one_grant(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = Catalog(DATABASE, 1, "", (table_of("integer"),), (TITLE,))
+    new = replace(ADAS, id="c" * 16, name="eve", public_key=b"e" * 32)
+    assert LIST.granting(new, catalog).grants == (ADAS, BOBS, new)
+    for taken in (replace(new, name="ada"), replace(new, name="bob")):
+        with pytest.raises(Exists, match="a grant to"):
+            LIST.granting(taken, catalog)
+    for key in (OWNER_KEY, ADAS.public_key, BOBS.public_key):
+        with pytest.raises(Exists, match="has rights already"):
+            LIST.granting(replace(new, public_key=key), catalog)
+    monkeypatch.setattr("scumble.enclave.grants.MOST_GRANTS", 3)
+    full = LIST.granting(new, catalog)
+    with pytest.raises(InvalidParameter, match="there are 3 grants"):
+        full.granting(replace(new, id="d" * 16, name="mallory", public_key=b"m" * 32), catalog)
+
+
+def test_a_revocation_takes_one_grant() -> None:
+    assert LIST.revoking("ada").grants == (BOBS,)
+    with pytest.raises(NotFound):
+        LIST.revoking("eve")
+
+
+def test_a_grant_ends_with_the_last_of_its_tables() -> None:
+    left = LIST.dropping("T")
+    assert left.grants == (replace(BOBS, gone=frozenset(["t"])),)
+    assert LIST.dropping("nothing") == LIST
+    assert left.dropping("u").grants == ()
+    tables = (table_of("integer"), replace(table_of("integer"), id="cd" * 16, name="u"))
+    catalog = Catalog(DATABASE, 1, "", tables, (TITLE,))
+    assert visible(catalog, None) is catalog
+    assert [table.name for table in visible(catalog, ADAS).tables] == ["t"]
+    assert [table.name for table in visible(catalog, left.grants[0]).tables] == ["u"]
+
+
+def test_what_is_paid_is_taken_from_one_grant_once() -> None:
+    payment = _payment(BATCH, (HALF, SMALL / 2), (HALF / 2, SMALL / 4), grant=ADAS.id)
+    paid = LIST.paying(payment, ADAS)
+    charged = paid.grants[0]
+    assert (charged.used_epsilon, charged.used_delta) == (Fraction(3, 4), SMALL * 3 / 4)
+    assert (paid.grants[1], paid.payments) == (BOBS, (payment,))
+    assert paid.paying(payment, charged) is paid
+    for changed in (replace(payment, digest=b"e"), replace(payment, charges=payment.charges[:1])):
+        with pytest.raises(Exists):
+            paid.paying(changed, charged)
+    own = _payment(OTHER_BATCH, (Fraction(9), Fraction(0)))
+    both = paid.paying(own, None)
+    assert both.grants == paid.grants
+    assert (both.payment(BATCH), both.payment(OTHER_BATCH), both.payment("bc" * 16)) == (payment, own, None)
+    assert both.charges(None) == (*payment.charges, *own.charges)
+    assert both.charges(charged) == payment.charges
+    assert both.charges(BOBS) == ()
+
+
+@pytest.mark.parametrize(
+    ("payer", "named"), [(None, ("a" * 16,)), (ADAS, (None,)), (ADAS, ("b" * 16,)), (ADAS, ("a" * 16, None))]
+)
+def test_nobody_pays_in_another_s_name(payer: Grant | None, named: tuple[str | None, ...]) -> None:
+    charges = tuple(_payment(BATCH, (SMALL, SMALL), grant=grant).charges[0] for grant in named)
+    with pytest.raises(Refused):
+        LIST.paying(Payment(BATCH, b"d", charges), payer)
+
+
+def test_an_allotment_is_used_to_the_end_and_not_beyond() -> None:
+    used = replace(ADAS, used_epsilon=HALF, used_delta=SMALL / 2)
+    access = replace(LIST, grants=(used,))
+    access.check_left(used, Cost(HALF, SMALL / 2), BATCH)
+    access.check_left(used, Cost(HALF, Fraction(0)), BATCH)
+    access.check_left(used, Cost(Fraction(0), SMALL / 2), BATCH)
+    for epsilon, delta in ((HALF + SMALL, Fraction(0)), (Fraction(0), SMALL)):
+        with pytest.raises(Overdraft):
+            access.check_left(used, Cost(epsilon, delta), BATCH)
+        with pytest.raises(Overdraft):
+            access.paying(_payment(BATCH, (epsilon, delta), grant=ADAS.id), used)
+    known = replace(access, payments=(_payment(BATCH, (HALF, SMALL / 2), grant=ADAS.id),))
+    known.check_left(used, Cost(Fraction(1), SMALL), BATCH)
+    with pytest.raises(Overdraft):
+        known.check_left(used, Cost(Fraction(1), SMALL), OTHER_BATCH)
+
+
+def test_a_restore_gives_nothing_back_that_was_revoked_used_or_paid() -> None:
+    first, second = (_payment(batch, (HALF, SMALL)) for batch in (BATCH, OTHER_BATCH))
+    restored = AccessList(OWNER_KEY, (ADAS, BOBS), (first,))
+    newest = AccessList(OWNER_KEY, (replace(ADAS, used_epsilon=HALF, used_delta=SMALL / 2),), (first, second))
+    assert restored.brought_up_to(newest) == newest
+    assert newest.brought_up_to(restored) == newest  # what was seen less of stays as it is
+    assert restored.brought_up([BOBS.id], [(ADAS.id, HALF, SMALL / 2)]).grants == newest.grants
+    assert newest.brought_up((), [(ADAS.id, Fraction(0), Fraction(0))]).grants == newest.grants
+    assert restored.brought_up((), ()) == restored
+
+
+def test_an_access_list_comes_back_from_its_block() -> None:
+    for access in (LIST, replace(LIST, policy=_policy(2), payments=(_payment(BATCH, (HALF, SMALL)),))):
+        block = access.to_bytes()
+        assert AccessList.from_bytes(block) == access
+        assert len(block) % BLOCK_BYTES == 0
+    assert BLOCK_BYTES == 512
+    assert len(AccessList(OWNER_KEY).to_bytes()) == BLOCK_BYTES
+    assert b"policy" not in AccessList(OWNER_KEY).to_bytes()
+    for block in (b"", b"[]", b"{}", b'{"owner": "", "grants": [{}]}', b'{"owner": 1, "grants": []}'):
+        with pytest.raises(Tampered):
+            AccessList.from_bytes(block)

@@ -5,18 +5,27 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from enclave_tables import KEYS, MemoryStorage, table_of
+from enclave_tables import DATA_KEY, DATABASE, KEYS, OWNER, OWNER_KEY, TITLE, MemoryStorage, signed_manifest, table_of
 from numpy.typing import NDArray
 
-from scumble.enclave.grants import Cost
-from scumble.enclave.loads import Load
+from scumble.enclave import loads
+from scumble.enclave.grants import AccessList, Cost, Payment
+from scumble.enclave.loads import Load, begin_load, draft_load
+from scumble.enclave.manifests import open_manifest
 from scumble.enclave.pages import RunReader
-from scumble.errors import InvalidParameter
+from scumble.enclave.vault import Unlocked, Vault
+from scumble.enclave.versions import History, OpenVersion
+from scumble.errors import BadRows, Exists, InvalidParameter, NotFound, Overdraft, Refused, Stale
 from scumble.types import parse_domain
-from scumble.wire.catalog import Run, Table
-from scumble.wire.requests import IndexOrder, RowLayout
+from scumble.wire.catalog import Catalog, Run, Table
+from scumble.wire.charges import Charge
+from scumble.wire.grants import Grant
+from scumble.wire.lineage import Link, sign_draft
+from scumble.wire.requests import BeginLoad, Build, IndexOrder, RowLayout
+from scumble.wire.storage import pack
 
 PAGE_ROWS = 16
+BATCH, OTHER_BATCH = "ba" * 16, "bb" * 16
 SIZE = 64
 TABLE = table_of("integer", "bigint not null", "text(12)")
 TEXT = TABLE.schema.columns[2].type
@@ -137,3 +146,210 @@ def test_the_same_rows_again_give_the_same_indexes_and_any_others_do_not() -> No
     assert indexes(rows, 1 << 24, "ba" * 16) == first
     for changed in (indexes(other, 1, "ba" * 16), indexes(rows, 1, "bb" * 16)):
         assert all(one != another for one, another in zip(first, changed, strict=True))
+
+
+# --- what is paid for --------------------------------------------------------------------------------
+
+
+def _paid(load: Load, epsilon: Fraction, delta: Fraction, batch: str = BATCH) -> Payment:
+    charge = Charge(batch, TABLE.id, "c0", epsilon, delta, 1, new_rows=True)
+    return Payment(batch, load.seal_rows(batch, KEYS), (charge,))
+
+
+@pytest.mark.parametrize("cost", [(1, 0), (0, Fraction(1, 9)), (1, Fraction(1, 9))])
+def test_rows_are_built_once_all_that_they_cost_is_paid(cost: tuple[int, Fraction]) -> None:
+    epsilon, delta = Fraction(cost[0]), Fraction(cost[1])
+    load = Load(MemoryStorage(), TABLE, ORDERS, PAGE_ROWS, 1 << 20, BATCH, Cost(epsilon, delta))
+    load.append(memoryview(_rows(3, 16, 2).tobytes()))
+    payment = _paid(load, epsilon, delta)
+    assert load.is_paid(payment, Build(3, BATCH))
+    assert not load.is_paid(payment, Build(3, OTHER_BATCH))
+    assert not load.is_paid(None, Build(3, BATCH))
+    assert not load.is_paid(replace(payment, digest=bytes(32)), Build(3, BATCH))
+    assert not load.is_paid(replace(payment, charges=()), Build(3, BATCH))
+
+
+def test_rows_that_cost_nothing_need_no_payment_under_their_own_name() -> None:
+    load = Load(MemoryStorage(), TABLE, (), PAGE_ROWS, 1 << 20, BATCH, NOTHING)
+    assert load.is_paid(None, Build(0, BATCH))
+    assert not load.is_paid(None, Build(0, OTHER_BATCH))
+
+
+def test_no_row_follows_those_that_were_paid_for() -> None:
+    load = Load(MemoryStorage(), TABLE, ORDERS, PAGE_ROWS, 1 << 20, BATCH, NOTHING)
+    rows = memoryview(_rows(3, 16, 2).tobytes())
+    for cut in (1, 8, len(rows) // 16 - 8):
+        with pytest.raises(InvalidParameter, match="cut short"):
+            load.append(rows[:cut])
+    load.append(rows)
+    load.seal_rows(BATCH, KEYS)
+    with pytest.raises(InvalidParameter, match="paid for already"):
+        load.append(rows)
+
+
+def test_rows_that_do_not_fit_are_not_paid_for_and_not_built() -> None:
+    """Neither a row that fits no type, nor another number of real rows than were sent; none and all of them may be."""
+    for real, others in ((0, (-1, 1, 16)), (3, (0, 2, 4, 16)), (16, (0, 15))):
+        load = Load(MemoryStorage(), TABLE, ORDERS, PAGE_ROWS, 1 << 20, BATCH, NOTHING)
+        load.append(memoryview(_rows(real, 16, 2).tobytes()))
+        load.seal_rows(BATCH, KEYS)
+        load.reserve(KEYS, 16)
+        load.confirm(real)
+        for other in others:
+            with pytest.raises(BadRows):
+                load.confirm(other)
+    wrong = _rows(3, 16, 2)
+    wrong[1, RowLayout(TABLE.schema, (SIZE, SIZE)).key_offset] += 1
+    load = Load(MemoryStorage(), TABLE, ORDERS, PAGE_ROWS, 1 << 20, BATCH, NOTHING)
+    load.append(memoryview(wrong.tobytes()))
+    with pytest.raises(BadRows):
+        load.seal_rows(BATCH, KEYS)
+    with pytest.raises(BadRows):
+        load.reserve(KEYS, 16)
+
+
+# --- where a load goes -------------------------------------------------------------------------------
+
+RUNS = tuple(
+    Run(f"{place:032x}", OTHER_BATCH, name, 16, 16, None, ("00" * 32,)) for place, name in enumerate(("c0", "c1"))
+)
+ADAS = Grant("a" * 16, "ada", b"a" * 32, {"t": frozenset(["load"]), "u": frozenset(["read"])}, Fraction(2))
+REQUEST = BeginLoad(BATCH, (Fraction(0), Fraction(0)), "t", "00" * 16, TABLE.schema, ORDERS, PAGE_ROWS, 1 << 20)
+
+
+def _version(*tables: Table, grant: Grant | None = None) -> OpenVersion:
+    storage, access = MemoryStorage(), AccessList(OWNER_KEY, (ADAS,))
+    catalog = Catalog(DATABASE, 1, "", tables, (TITLE,))
+    real_rows = {run.id: 5 for table in tables for run in table.runs}
+    manifest = open_manifest(KEYS, signed_manifest(KEYS, catalog, real_rows, access))
+    return OpenVersion(storage, KEYS, Unlocked(DATA_KEY, access, *manifest.seen), manifest, grant, ())
+
+
+def _begun(version: OpenVersion, request: BeginLoad = REQUEST) -> Load:
+    load = begin_load(version, request)
+    assert load is not None
+    return load
+
+
+THERE = replace(TABLE, runs=RUNS)
+U = replace(TABLE, id="cd" * 16, name="u")
+
+
+def test_a_load_goes_into_the_table_of_its_name_or_a_new_one_of_the_owner_s() -> None:
+    assert _begun(_version(THERE)).table.id == TABLE.id
+    assert _begun(_version(TABLE)).table.id == TABLE.id
+    new = _begun(_version(THERE), replace(REQUEST, table="v")).table
+    assert (new.id, new.name, new.runs) == ("00" * 16, "v", ())
+    assert begin_load(_version(THERE), replace(REQUEST, batch=OTHER_BATCH)) is None
+
+
+def test_an_analyst_s_load_needs_the_right_to_a_table_that_is_there() -> None:
+    assert _begun(_version(THERE, U, grant=ADAS)).table.id == TABLE.id
+    for table, error in (("u", Refused), ("v", NotFound)):
+        with pytest.raises(error):
+            begin_load(_version(THERE, U, grant=ADAS), replace(REQUEST, table=table))
+    with pytest.raises(Overdraft):
+        begin_load(_version(THERE, grant=ADAS), replace(REQUEST, capacity_cost=(Fraction(1, 9), Fraction(0))))
+
+
+def test_a_table_keeps_its_columns_and_its_indexes() -> None:
+    other = table_of("integer").schema
+    plain = replace(TABLE, runs=(replace(RUNS[0], attribute=None),))
+    assert _begun(_version(plain), replace(REQUEST, orders=()))
+    assert _begun(_version(TABLE), replace(REQUEST, orders=()))
+    for there, changes in (
+        (THERE, {"schema": other, "orders": ()}),
+        (TABLE, {"schema": other, "orders": ()}),
+        (THERE, {"orders": ORDERS[:1]}),
+        (THERE, {"orders": ORDERS[::-1]}),
+        (THERE, {"orders": ()}),
+        (plain, {}),
+    ):
+        with pytest.raises(Exists):
+            begin_load(_version(there), replace(REQUEST, **changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"page_rows": rows} for rows in (-16, 0, 1, 8, 15, 17, 24, 48, (1 << 20) + 1, 1 << 21)),
+        *({"batch": batch} for batch in ("", "b", "BA" * 16, BATCH + "0", BATCH + "\n", "../" * 8)),
+    ],
+)
+def test_a_batch_and_a_page_have_their_form(changes: dict[str, int | str]) -> None:
+    with pytest.raises(InvalidParameter, match="32 hexadecimal digits"):
+        begin_load(_version(TABLE), replace(REQUEST, **changes))  # type: ignore[arg-type]
+
+
+def test_the_smallest_and_the_largest_page() -> None:
+    for page_rows in (16, 1 << 20):
+        assert _begun(_version(TABLE), replace(REQUEST, page_rows=page_rows))
+
+
+def test_an_analyst_s_load_takes_no_more_memory_than_one_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = memoryview(_rows(50, 64, 2).tobytes())
+
+    def is_put_away(grant: Grant | None, memory_bytes: int) -> bool:
+        version = _version(THERE, grant=grant)
+        _begun(version, replace(REQUEST, memory_bytes=memory_bytes)).append(rows)
+        assert isinstance(version.storage, MemoryStorage)
+        return bool(version.storage.scratch)
+
+    assert [is_put_away(grant, 1 << 20) for grant in (None, ADAS)] == [False, False]
+    assert [is_put_away(grant, 1) for grant in (None, ADAS)] == [True, True]
+    monkeypatch.setattr(loads, "ANALYST_MEMORY_BYTES", 1)
+    assert [is_put_away(grant, 1 << 20) for grant in (None, ADAS)] == [False, True]
+
+
+# --- the version that has the rows -------------------------------------------------------------------
+
+
+def _ready(version: OpenVersion, request: BeginLoad = REQUEST) -> Load:
+    load = _begun(version, request)
+    load.append(memoryview(_rows(3, 16, 2).tobytes()))
+    load.reserve(KEYS, 16)
+    return load
+
+
+def _history(version: OpenVersion) -> History:
+    return History(version.storage, Vault(), DATABASE, OWNER_KEY, DATA_KEY)
+
+
+def test_a_drafted_version_has_the_runs_beside_those_that_there_were() -> None:
+    version = _version(THERE, U)
+    pending = draft_load(_history(version), version, _ready(version), 3)
+    tables = pending.catalog.by_id
+    assert set(tables) == {TABLE.id, U.id}
+    assert [run.batch for run in tables[TABLE.id].runs] == [OTHER_BATCH, OTHER_BATCH, BATCH, BATCH]
+    new = _version(U)
+    made = draft_load(_history(new), new, _ready(new), 3).catalog
+    assert sorted(table.name for table in made.tables) == ["t", "u"]
+
+
+def test_a_drafted_version_counts_the_real_rows_of_each_run() -> None:
+    version = _version(THERE)
+    pending = draft_load(_history(version), version, _ready(version), 3)
+    signature = sign_draft(DATABASE, pending.draft, OWNER)
+    sealed = pack(pending.public, pending.sealed, Link(pending.draft, OWNER_KEY, signature).to_bytes())
+    assert sorted(open_manifest(KEYS, sealed).real_rows.values()) == [3, 3, 5, 5]
+
+
+def test_a_table_that_was_dropped_or_made_meanwhile_is_stale() -> None:
+    load = _ready(_version(THERE))
+    dropped = _version(U)
+    with pytest.raises(Stale):
+        draft_load(_history(dropped), dropped, load, 3)
+    new = _ready(_version(U))
+    made = _version(THERE, U)
+    with pytest.raises(Stale):
+        draft_load(_history(made), made, new, 3)
+
+
+def test_a_load_that_fails_leaves_nothing_at_the_provider() -> None:
+    version = _version(THERE)
+    load = _ready(version, replace(REQUEST, memory_bytes=1))
+    version.storage.write_scratch("chunk-0", b"sealed")
+    with pytest.raises(BadRows):
+        draft_load(_history(version), version, load, 4)
+    assert isinstance(version.storage, MemoryStorage)
+    assert version.storage.scratch == {}

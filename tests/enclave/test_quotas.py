@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import scumble
 from scumble.enclave import quotas, sessions
-from scumble.enclave.quotas import NODE_BYTES
+from scumble.enclave.quotas import NODE_BYTES, SignerQuota, Signers
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import Busy, InvalidParameter, TooManyPlans
 from scumble.owner.session import Session
@@ -147,6 +147,64 @@ def test_all_plans_of_a_signer_are_counted_together(db: scumble.Database, monkey
         others[3].ask(Prepare(plan))
     others[0].close()
     others[3].ask(Prepare(plan))
+
+
+class Kept:
+    """A session, as far as it is counted."""
+
+    def __init__(self, plan_bytes: int = 0, signer: bytes = b"k") -> None:
+        self.signed_for = DATABASE, signer
+        self.plan_bytes = plan_bytes
+        self.loads_dropped = 0
+
+    def drop_load(self) -> None:
+        self.loads_dropped += 1
+
+
+def test_a_plan_is_kept_up_to_each_limit_and_not_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many of them, so many bytes of one session, and so many bytes of all the signer's sessions."""
+    for name, limit in (("MOST_PLANS", 3), ("SESSION_PLAN_BYTES", 100), ("SIGNER_PLAN_BYTES", 150)):
+        monkeypatch.setattr(quotas, name, limit)
+    quota, session, other = SignerQuota(), Kept(60), Kept()
+    for each in (session, other):
+        quota.enter(each)
+    quota.check_plan(session, 2, 40)
+    for plans, size_bytes in ((3, 0), (4, 0), (0, 41)):
+        with pytest.raises(TooManyPlans):
+            quota.check_plan(session, plans, size_bytes)
+    quota.check_plan(other, 0, 90)
+    with pytest.raises(TooManyPlans):
+        quota.check_plan(other, 0, 91)
+    other.plan_bytes = 60
+    quota.check_plan(session, 2, 30)
+    with pytest.raises(TooManyPlans):
+        quota.check_plan(session, 2, 31)
+
+
+def test_a_load_ends_those_of_the_signer_s_other_sessions() -> None:
+    signers, own, other, stranger = Signers(), Kept(), Kept(), Kept(signer=b"s")
+    quota, *_ = [signers.entered(each) for each in (own, other, stranger)]
+    quota.begin_load(own)
+    assert [each.loads_dropped for each in (own, other, stranger)] == [0, 1, 0]
+
+
+def test_a_quota_is_forgotten_with_its_last_session() -> None:
+    signers, own, other = Signers(), Kept(), Kept()
+    quota = signers.entered(own)
+    assert signers.entered(other) is quota
+    signers.left(own)
+    assert signers.entered(own) is quota
+    for each in (own, other):
+        signers.left(each)
+    assert signers.entered(own) is not quota
+
+
+def test_the_limits_are_those_that_the_documents_state() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
+    assert (
+        f"| plans that are kept for a session | {quotas.MOST_PLANS:,}, of {quotas.SESSION_PLAN_BYTES / 2**20:g} MiB |"
+        in text
+    )
 
 
 def secrets(key: Any) -> tuple[Ed25519PrivateKey, bytes]:

@@ -10,14 +10,22 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from enclave_tables import DATA_KEY, DATABASE, KEYS, OWNER, OWNER_KEY, TITLE, MemoryStorage, signed_manifest, table_of
 
 from scumble.enclave.grants import AccessList
-from scumble.enclave.manifests import Manifest, check_chain, links_since, open_head, open_manifest, seal_manifest
+from scumble.enclave.manifests import (
+    Manifest,
+    check_chain,
+    links_since,
+    open_head,
+    open_manifest,
+    seal_manifest,
+    signed_catalog,
+)
 from scumble.enclave.pages import DataKeys
 from scumble.enclave.vault import Vault
 from scumble.errors import ScumbleError, Tampered
 from scumble.wire.catalog import Catalog, Run
 from scumble.wire.grants import Grant
-from scumble.wire.lineage import Seen, Title, first_title, next_title
-from scumble.wire.storage import pack, pack_unsigned, unpack
+from scumble.wire.lineage import Seen, Title, database_id, first_title, next_title
+from scumble.wire.storage import Envelope, pack, pack_unsigned, unpack
 
 RUN = "cd" * 16
 ACCESS = AccessList(OWNER_KEY)
@@ -48,6 +56,11 @@ def test_a_manifest_comes_back() -> None:
     assert manifest.hash == unpack(sealed).hash
     assert "23" not in repr(manifest)
     assert signed_manifest(KEYS, manifest.catalog, {RUN: 23}, ACCESS) != sealed
+
+
+def test_the_real_rows_of_many_runs_come_back() -> None:
+    rows = {f"{place << 100:032x}": (1 << 40) + place for place in range(40)}
+    assert open_manifest(KEYS, signed_manifest(KEYS, _catalog(7), rows, ACCESS)).real_rows == rows
 
 
 def test_its_length_does_not_depend_on_the_rows() -> None:
@@ -106,6 +119,33 @@ def test_a_version_that_nobody_with_the_right_to_has_signed() -> None:
     _refused(_catalog(2), signer=ADA, certificate=grant.signed("0b" * 20, OWNER).certificate())
     _refused(_catalog(2), signer=OWNER, certificate=certificate)
     _refused(_catalog(2), signer=ADA, certificate=replace(certificate, terms=bytes(32)))
+    _refused(_catalog(2), access=AccessList(EVE.public_key().public_bytes_raw()))  # the title names another owner
+
+
+def test_a_version_with_the_signature_of_another() -> None:
+    """The sealed part and the catalog are genuine, and so is the signature: only they do not belong together."""
+    public, sealed, _ = unpack(signed_manifest(KEYS, _catalog(2), {RUN: 1}, ACCESS))
+    for other in (_catalog(2), _catalog(3), _catalog(2, "00" * 32), _catalog(2, restores=1)):
+        signed = unpack(signed_manifest(KEYS, other, {RUN: 2}, ACCESS)).signed
+        with pytest.raises(Tampered):
+            open_manifest(KEYS, pack(public, sealed, signed))
+
+
+@pytest.mark.parametrize("public", [b"", b"{", b"[]", b"{}", b"null", b'{"tables": 1}', b"[" * 100_000, b"\xff"])
+def test_a_catalog_that_is_none(public: bytes) -> None:
+    for signed in (b"", b"-"):
+        with pytest.raises(Tampered):
+            signed_catalog(Envelope(public, b"", signed))
+
+
+def test_an_unsigned_catalog_has_an_id_of_release_0_1_and_no_titles() -> None:
+    def catalog(database: str, titles: tuple[Title, ...]) -> Envelope:
+        return Envelope(json.dumps(Catalog(database, 1, "", (TABLE,), titles).to_json()).encode(), b"", b"")
+
+    assert signed_catalog(catalog("0a" * 16, ()))[1] is None
+    for database, titles in (("0a" * 16, (TITLE,)), (DATABASE, ()), (DATABASE, (TITLE,))):
+        with pytest.raises(Tampered):
+            signed_catalog(catalog(database, titles))
 
 
 def test_a_version_that_is_not_signed_at_all() -> None:
@@ -233,6 +273,144 @@ def test_the_owner_alone_goes_back_to_an_older_version() -> None:
     storage.commit(6, by_ada)
     with pytest.raises(Tampered):
         links_since(storage, open_head(storage, KEYS, DATABASE), (1, 5, head.hash))
+
+
+def test_an_analyst_goes_on_after_a_restore() -> None:
+    storage = MemoryStorage()
+    anchors = _chain(storage, 3)
+    storage.commit(3, signed_manifest(KEYS, _catalog(3, anchors[1][2], restores=1), {RUN: 1}, ACCESS))
+    grant = Grant("0" * 16, "ada", ADA.public_key().public_bytes_raw(), {"t": frozenset(["load"])}, Fraction(1))
+    catalog = _catalog(4, unpack(storage.manifest(3)).hash, restores=1)
+    certificate = grant.signed(DATABASE, OWNER).certificate()
+    storage.commit(4, signed_manifest(KEYS, catalog, {RUN: 1}, ACCESS, ADA, certificate))
+    links = links_since(storage, open_head(storage, KEYS, DATABASE), anchors[2])
+    assert [(link.draft.version, link.draft.restores) for link in links] == [(3, 1), (4, 1)]
+
+
+class WatchedStorage(MemoryStorage):
+    """It notes which versions are asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+
+    def manifest(self, version: int) -> bytes:
+        self.asked.append(version)
+        return super().manifest(version)
+
+
+def test_a_restore_right_after_the_first_version() -> None:
+    storage = MemoryStorage()
+    first, *_ = _chain(storage, 5)
+    storage.manifests = {1: storage.manifests[1]}
+    storage.commit(2, signed_manifest(KEYS, _catalog(2, first[2], restores=1), {RUN: 1}, ACCESS))
+    head = open_head(storage, KEYS, DATABASE)
+    for seen in ((0, 5, "00" * 32), (0, 2, "00" * 32), first):
+        assert [link.draft.seen for link in links_since(storage, head, seen)] == [head.seen]
+    check_chain(storage, head)
+
+
+def test_a_fork_is_refused_where_it_shows() -> None:
+    """No version is read that cannot follow the one that was seen."""
+    storage = WatchedStorage()
+    _chain(storage, 4)
+    head = open_head(storage, KEYS, DATABASE)
+    storage.asked.clear()
+    with pytest.raises(Tampered):
+        links_since(storage, head, (0, 2, "00" * 32))
+    assert storage.asked == [3]
+    storage.commit(1, signed_manifest(KEYS, _catalog(1, "", restores=1), {RUN: 1}, ACCESS))
+    storage.manifests = {1: storage.manifests[1]}
+    head = open_head(storage, KEYS, DATABASE)
+    storage.asked.clear()
+    with pytest.raises(Tampered):
+        links_since(storage, head, (0, 2, "00" * 32))
+    assert storage.asked == []
+
+
+def test_the_version_right_before_the_newest_is_missing() -> None:
+    storage = MemoryStorage()
+    _chain(storage, 3)
+    head = open_head(storage, KEYS, DATABASE)
+    del storage.manifests[2]
+    with pytest.raises(Tampered):
+        check_chain(storage, head)
+
+
+def test_a_chain_into_another_database() -> None:
+    """Whatever the owner of both has signed, a version follows one of its own database."""
+    storage, nonce = MemoryStorage(), b"m" * 32
+    other = database_id(OWNER_KEY, nonce)
+    title = first_title(other, OWNER, nonce, DATA_KEY)
+    catalog = Catalog(other, 1, "", (TABLE,), (title,))
+    storage.commit(1, signed_manifest(DataKeys(DATA_KEY, other), catalog, {RUN: 1}, ACCESS))
+    previous = unpack(storage.manifest(1)).hash
+    storage.commit(2, signed_manifest(KEYS, _catalog(2, previous), {RUN: 1}, ACCESS))
+    with pytest.raises(Tampered):
+        check_chain(storage, open_head(storage, KEYS, DATABASE))
+
+
+def test_a_chain_into_another_database_of_release_0_1() -> None:
+    """Its versions have no titles, so that the id alone tells whose they are."""
+    storage, old, other = MemoryStorage(), "0a" * 16, "0b" * 16
+    for database, follows in ((old, True), (other, False)):
+        keys = DataKeys(DATA_KEY, database)
+        storage.commit(1, pack_unsigned(*seal_manifest(keys, Catalog(database, 1, "", (TABLE,)), {RUN: 1}, ACCESS)))
+        title = first_title(old, OWNER, b"", DATA_KEY, version=2)
+        signed = Catalog(old, 2, unpack(storage.manifest(1)).hash, (TABLE,), (title,))
+        storage.commit(2, signed_manifest(DataKeys(DATA_KEY, old), signed, {RUN: 1}, ACCESS))
+        head = open_head(storage, DataKeys(DATA_KEY, old), old)
+        if follows:
+            check_chain(storage, head)
+        else:
+            with pytest.raises(Tampered):
+                check_chain(storage, head)
+
+
+def test_hashes_alone_hold_the_unsigned_versions_of_release_0_1_together() -> None:
+    old, storage = "0a" * 16, MemoryStorage()
+    keys = DataKeys(DATA_KEY, old)
+
+    def unsigned(version: int, previous: str, rows: int = 1) -> bytes:
+        return pack_unsigned(*seal_manifest(keys, Catalog(old, version, previous, (TABLE,)), {RUN: rows}, ACCESS))
+
+    def signed(previous: bytes) -> bytes:
+        title = first_title(old, OWNER, b"", DATA_KEY, version=3)
+        catalog = Catalog(old, 3, unpack(previous).hash, (TABLE,), (title,))
+        return signed_manifest(keys, catalog, {RUN: 1}, ACCESS)
+
+    first = unsigned(1, "")
+    second = unsigned(2, unpack(first).hash)
+    storage.manifests = {1: first, 2: second, 3: signed(second)}
+    head = open_head(storage, keys, old)
+    check_chain(storage, head)
+    for version, other in ((1, unsigned(1, "", 2)), (2, unsigned(2, unpack(first).hash, 2))):
+        storage.manifests = {1: first, 2: second, version: other}
+        with pytest.raises(Tampered):
+            check_chain(storage, head)
+    storage.manifests = {1: first, 2: first, 3: signed(first)}  # the hash is right, and the number is not
+    with pytest.raises(Tampered):
+        check_chain(storage, open_head(storage, keys, old))
+
+
+def test_a_version_does_not_go_back_on_a_title() -> None:
+    """An owner who has given the database away cannot go on, nor give it to another from the same version on."""
+    storage = MemoryStorage()
+    (anchor,) = _chain(storage, 1)
+    given = tuple(next_title(DATABASE, 2, OWNER, heir, DATA_KEY) for heir in (EVE, ADA))
+    eves, adas = (AccessList(heir.public_key().public_bytes_raw()) for heir in (EVE, ADA))
+    storage.commit(2, signed_manifest(KEYS, _catalog(2, anchor[2], titles=(TITLE, given[0])), {RUN: 1}, eves, EVE))
+    previous = unpack(storage.manifest(2)).hash
+    goes_on = signed_manifest(KEYS, _catalog(3, previous, titles=(TITLE, given[0])), {RUN: 1}, eves, EVE)
+    storage.commit(3, goes_on)
+    assert len(links_since(storage, open_head(storage, KEYS, DATABASE), anchor)) == 2
+    for forked in (
+        signed_manifest(KEYS, _catalog(3, previous, titles=(TITLE, given[1])), {RUN: 1}, adas, ADA),
+        signed_manifest(KEYS, _catalog(3, previous), {RUN: 1}, ACCESS),
+    ):
+        storage.commit(3, forked)
+        with pytest.raises(Tampered):
+            links_since(storage, open_head(storage, KEYS, DATABASE), anchor)
 
 
 def test_nothing_and_the_manifest_of_another_database() -> None:

@@ -3,15 +3,21 @@
 import json
 import os
 from dataclasses import replace
+from datetime import UTC, datetime
 from hashlib import sha256
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from alive import private_keys
 from hand_over import Carried, Code
-from scumble.attestation import report_data
+from scumble.attestation import Policy, report_data
+from scumble.attestation.policy_document import SignedPolicy
 from scumble.enclave.fresh_keys import FreshKeys
 from scumble.enclave.grants import AccessList
 from scumble.enclave.manifests import Manifest
@@ -227,3 +233,89 @@ def test_a_newer_version_is_not_forgotten_for_an_older_one() -> None:
     known = taker.vault.get(DATABASE)
     assert known is not None
     assert known.version == 6
+
+
+def test_nonces_are_good_until_there_are_too_many() -> None:
+    for more, good in ((MOST_CHALLENGES - 1, True), (MOST_CHALLENGES, False)):
+        giver, taker = Member(unlocked=True), Member()
+        carried = Carried.between(giver, taker)
+        for _ in range(more):
+            giver.sharing.challenge()
+        if good:
+            carried.share(giver)
+        else:
+            with pytest.raises(Tampered):
+                carried.share(giver)
+
+
+@pytest.mark.parametrize("kind", ["tdx", "sgx", "sev-snp"])
+def test_evidence_of_another_kind_is_not_even_looked_at(kind: str) -> None:
+    ours, theirs = Member(unlocked=True), Member(Code(kind=kind))
+    with pytest.raises(Tampered):
+        ours.sharing.share(Carried.between(ours, theirs).asked)
+
+
+def test_what_is_shared_is_sealed_as_it_is_written_down() -> None:
+    """By hand: a key from the secret of both keys, salted with the giver's nonce and the taker's."""
+    giver, private_key = Member(unlocked=True), X25519PrivateKey.generate()
+    ours, theirs = giver.sharing.challenge(), os.urandom(NONCE_BYTES)
+    taker = private_key.public_key().public_bytes_raw()
+    shared = giver.sharing.share(ours + theirs + taker + Code().evidence(report_data(taker, ours)).to_bytes())
+    end = 4 + int.from_bytes(shared[:4], "little")
+    by_giver, sealed = shared[4:end], shared[end:]
+    assert by_giver[32:] == Code().evidence(report_data(by_giver[:32], theirs)).to_bytes()
+    secret = private_key.exchange(X25519PublicKey.from_public_bytes(by_giver[:32]))
+    key = HKDF(SHA256(), 32, ours + theirs, b"scumble shared vault v3" + by_giver[:32] + taker).derive(secret)
+    assert json.loads(AESGCM(key).decrypt(bytes(12), sealed, None))[DATABASE][0] == DATA_KEY.hex()
+
+
+# --- owners' policies --------------------------------------------------------------------------------
+
+KEY, MALLORY = (Ed25519PrivateKey.from_private_bytes(bytes([place] * 32)) for place in (1, 2))
+SIMULATED, REAL = Policy(allow_simulated=True), Policy()
+
+
+def _under(terms: Policy, database: str = DATABASE, key: Ed25519PrivateKey = KEY) -> bytes:
+    return SignedPolicy.sign(terms, database, 1, datetime(2026, 1, 1, tzinfo=UTC), key).to_bytes()
+
+
+def _holding(*policies: bytes) -> Member:
+    """With a database for each policy: their ids end in 0, 1, ..."""
+    member = Member()
+    for place, policy in enumerate(policies):
+        access = AccessList(KEY.public_key().public_bytes_raw(), policy=policy)
+        database = DATABASE[:-1] + str(place)
+        member.vault.remember(database, DATA_KEY, Manifest(Catalog(database, 1, "", ()), HASH, {}, access))
+    return member
+
+
+def _taken(giver: Member) -> list[int]:
+    """Which of the databases an enclave of the same code gets."""
+    taker = Member()
+    taker.sharing.adopt(_shared(giver, taker).given)
+    return [place for place in range(4) if taker.vault.get(DATABASE[:-1] + str(place)) is not None]
+
+
+def test_a_database_goes_where_its_owner_s_policy_admits_it() -> None:
+    first, second, third = (DATABASE[:-1] + str(place) for place in range(3))
+    assert _taken(_holding()) == []
+    assert _taken(_holding(b"", _under(SIMULATED, second))) == [0, 1]
+    assert _taken(_holding(_under(SIMULATED, first), _under(REAL, second), b"")) == [0, 2]
+    strange = _under(SIMULATED, third, MALLORY), _under(SIMULATED, first)  # another's, and for another database
+    assert _taken(_holding(_under(SIMULATED, first), b"", *strange)) == [0, 1]
+
+
+def test_an_enclave_that_no_policy_admits_is_told_why() -> None:
+    first, second = (DATABASE[:-1] + str(place) for place in range(2))
+    giver = _holding(_under(REAL, first), _under(Policy(measurements=frozenset(["ab"])), second))
+    with pytest.raises(AttestationRefused):
+        _shared(giver, Member())
+    assert _taken(_holding(_under(REAL, first, MALLORY))) == []  # nobody's policy was asked
+
+
+def test_a_taker_holds_what_it_is_given_against_the_policies_itself() -> None:
+    """A giver that admits everybody gives it a database that its owner would not have taken from there."""
+    giver = _holding(_under(REAL, DATABASE[:-1] + "0"), b"")
+    export = giver.vault.export
+    giver.vault.export = lambda admits: export()  # type: ignore[method-assign, misc, assignment]
+    assert _taken(giver) == [1]

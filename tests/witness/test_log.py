@@ -14,7 +14,15 @@ from scumble.errors import Busy, Corrupt, FileError, InvalidParameter, Refused, 
 from scumble.owner.keys import OwnerKey
 from scumble.wire.grants import parse_public_key
 from scumble.wire.lineage import Certificate, Draft, Link, sign_draft
-from scumble.witness.cosignatures import Answer, Cosignature, Presentation, from_json_bytes, to_json_bytes
+from scumble.witness.cosignatures import (
+    MOST_BYTES,
+    MOST_LINKS,
+    Answer,
+    Cosignature,
+    Presentation,
+    from_json_bytes,
+    to_json_bytes,
+)
 from scumble.witness.log import Witness
 
 
@@ -227,3 +235,51 @@ def test_what_a_cosignature_signs_is_fixed() -> None:
     assert made.is_by(key.public_key().public_bytes_raw())
     for other in ({"database": "ac" * 20}, {"nonce": b"1" * 16}, {"seen": (1, 3, "cd" * 32)}, {"witness": bytes(32)}):
         assert not replace(made, **other).is_by(key.public_key().public_bytes_raw())
+
+
+def test_a_presentation_may_begin_with_the_newest_version_that_was_seen(witness: Witness) -> None:
+    made = Made()
+    first, second = made.links((0, 1, "a"), (0, 2, "b"))
+    witness.answer(made.shown(first))
+    assert seen(witness.answer(made.shown(first, second))) == second.draft.seen
+    assert seen(again(witness).answer(made.shown())) == second.draft.seen
+
+
+def test_a_cosignature_is_by_the_witness_that_it_names() -> None:
+    key, other = (Ed25519PrivateKey.from_private_bytes(bytes([place] * 32)) for place in (1, 2))
+    named, signer = (each.public_key().public_bytes_raw() for each in (other, key))
+    unsigned = Cosignature(named, "ab" * 20, bytes(16), (0, 1, "cd" * 32), b"")
+    made = replace(unsigned, signature=key.sign(unsigned._signed()))
+    assert not made.is_by(named)
+    assert not made.is_by(signer)
+
+
+def test_a_presentation_has_so_many_links_and_bytes() -> None:
+    (link,) = Made().links((0, 1, "a"))
+    most = Presentation("ab" * 20, bytes(16), (), (link,) * MOST_LINKS)
+    with pytest.raises(InvalidParameter):
+        replace(most, links=(*most.links, link))
+    for wrong in ({"database": "ab"}, {"database": "AB" * 20}, {"nonce": bytes(15)}, {"nonce": bytes(17)}):
+        with pytest.raises(InvalidParameter):
+            replace(most, **wrong)
+    text = to_json_bytes(replace(most, links=()))
+    assert from_json_bytes(Presentation, text.ljust(MOST_BYTES)) == replace(most, links=())
+    for data in (text.ljust(MOST_BYTES + 1), b"", b"{", b"[" * 100_000):
+        with pytest.raises(InvalidParameter):
+            from_json_bytes(Presentation, data)
+
+
+def test_an_answer_shows_the_newest_version_or_an_older_one() -> None:
+    first, second = Made().links((0, 1, "a"), (0, 2, "b"))
+    key = Ed25519PrivateKey.generate()
+    statement = Cosignature.signed(key, "ab" * 20, bytes(16), second.draft.seen)
+    assert not Answer(statement, (), second).shows_older
+    for cosignature, link in ((statement, first), (statement, None), (None, second), (None, None)):
+        assert Answer(cosignature, (), link).shows_older
+
+
+def test_a_folder_of_a_witness_is_its_own_and_a_file_is_none(witness: Witness, tmp_path: Path) -> None:
+    assert (witness._folder / "log").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(FileError, match="cannot hold a witness"):
+        Witness(tmp_path / "file")
