@@ -2,6 +2,8 @@
 
 import hashlib
 from collections.abc import Callable
+from types import ModuleType
+from unittest.mock import Mock
 
 import pytest
 from intel_pki import (
@@ -161,6 +163,18 @@ def test_without_the_library_the_way_to_install_it_is_named(monkeypatch: pytest.
 def test_a_quote_that_the_library_reads_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dcap, "stated_data", lambda claims: "00" * 64)
     expect_refused(evidence("tdx"), "read in two ways")
+
+
+@pytest.mark.parametrize("answer", ["null", "[]", '"UpToDate"', "true"])
+def test_claims_that_are_no_object_are_refused(answer: str) -> None:
+    given = evidence("tdx")
+
+    class Library(ModuleType):
+        QuoteCollateralV3 = QuoteVerifier = QuotePolicy = Mock()
+
+    Library.QuoteVerifier.return_value.verify_with_policy.return_value.to_json.return_value = answer
+    with pytest.raises(AttestationRefused, match="the quote does not verify\n"):
+        dcap.claims_of(Library("dcap_qvl"), given, NOW, None)
 
 
 def test_a_library_that_says_too_little_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
