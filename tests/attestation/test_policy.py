@@ -97,6 +97,7 @@ def having(**terms: Any) -> Policy:
         (Policy(), {}, {"vmpl": 1}),
         (Policy(maximum_vmpl=2), {"vmpl": 2}, {"vmpl": 3}),
         (Policy(), {}, {"may_migrate": True}),
+        (Policy(allow_migration_agent=True), {"may_migrate": True}, {"may_migrate": True, "vmpl": 1}),
         (Policy(chips=frozenset({"ab", "cd"})), {"chip": "cd"}, {"chip": "ef"}),
         (Policy(chips=frozenset({"ab"})), {"chip": "ab"}, {"chip": ""}),
         (Policy(require_crl=True), {"issued": NOW - 900 * DAY}, {}),
