@@ -217,6 +217,7 @@ def test_every_fact_is_shown_at_its_worst() -> None:
         allow_advisories=advisories,
         minimum_tcb_evaluation=17,
     )
+    assert Policy.shown_by(found(hides_ciphertext=True)).ciphertext_hiding == HIDING[2]
     simulated = Policy(kinds=frozenset({"simulated"}), allow_simulated=True)
     assert Policy.shown_by(found("simulated")) == simulated
     assert Policy.shown_by(found()) == Policy(kinds=frozenset({"sev-snp"}))
@@ -275,6 +276,7 @@ def test_every_term_that_is_lowered_is_named(term: str) -> None:
     assert [line.partition(":")[0] for line in STRICT.lowered_by(lower)] == [term]
     assert lower.lowered_by(STRICT) == []
     assert STRICT.lowered_by(STRICT) == []
+    assert lower.lowered_by(lower) == []
 
 
 @pytest.mark.parametrize("change", [{"floors": ()}, {"floors": (("Genoa", TCB),)}, {"maximum_age_days": None}])

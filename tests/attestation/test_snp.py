@@ -181,10 +181,8 @@ def test_a_processor_belongs_to_the_product_of_its_family_and_model(
 def test_a_chip_is_shown_and_held_against_a_policy_by_its_whole_id() -> None:
     tcb = replace(TCB, fmc=2)
     verdict = judged(TURIN.evidence(report("Turin", tcb=tcb), TURIN.vcek(tcb)), TURIN)
-    assert verdict.facts is not None
     assert verdict.details["chip"] == verdict.facts.chip == (CHIP[:8] + bytes(56)).hex()
     leased = judged(MILAN.evidence(report(changes={**VLEK_BITS, 0x1A0: bytes(64)}), MILAN.vlek()))
-    assert leased.facts is not None
     assert (leased.details["chip"], leased.facts.chip) == ("not stated", "")
 
 
@@ -277,6 +275,14 @@ def test_swapped_issuers_are_refused() -> None:
     """A chip's key under the clouds' authority, and a cloud's under the chips'."""
     expect_refused(MILAN.evidence(report(), MILAN.vcek(issuer="SEV-VLEK-Milan")), "not those of a chip")
     expect_refused(MILAN.evidence(report(changes=VLEK_BITS), MILAN.vlek(issuer="SEV-Milan")), "not those of a chip")
+
+
+def test_a_product_may_be_named_in_either_kind_of_text() -> None:
+    for tag in (b"\x16", b"\x0c"):
+        extensions = {**leaf_extensions("Milan", TCB), "1.3.6.1.4.1.3704.1.2": tag + b"\x05Milan"}
+        assert judged(MILAN.evidence(report(), MILAN.vcek(extensions=extensions)))
+    other = {**leaf_extensions("Milan", TCB), "1.3.6.1.4.1.3704.1.2": b"\x13\x05Milan"}
+    expect_refused(MILAN.evidence(report(), MILAN.vcek(extensions=other)), "cannot be read")
 
 
 def test_a_root_does_not_vouch_for_another_product() -> None:
@@ -393,8 +399,23 @@ def test_the_hosts_certificate_table_is_read(swapped: bool) -> None:
 def test_the_last_entry_of_a_certificate_table_may_end_where_the_table_does_and_no_later() -> None:
     whole = table({"vcek": b"first", "other": b"last"})
     assert list(snp_certificates.read_table(whole)) == [(GUIDS["vcek"], b"first"), (GUIDS["other"], b"last")]
-    with pytest.raises(AttestationRefused, match="table is damaged"):
-        list(snp_certificates.read_table(whole[:-1]))
+    assert list(snp_certificates.read_table(table({"other": b""}))) == [(GUIDS["other"], b"")]
+    for damaged in (whole[:-1], table({"other": b""})[:24], table({"other": b""})[:47], b"?" * 30, b"\1"):
+        with pytest.raises(AttestationRefused, match="table is damaged"):
+            list(snp_certificates.read_table(damaged))
+
+
+def test_as_many_certificates_as_there_may_be_are_read_and_one_more_is_refused() -> None:
+    ask, ark = (each.public_bytes(Encoding.PEM) for each in (MILAN.ask, MILAN.ark))
+    assert judged(MILAN.evidence(report(), MILAN.vcek(), certificates=ask + 30 * ark))
+    expect_refused(MILAN.evidence(report(), MILAN.vcek(), certificates=ask + 31 * ark), "too many certificates")
+
+
+def test_of_two_revocation_lists_the_older_one_counts() -> None:
+    older, newer = MILAN.crl(start=NOW - DAY), MILAN.crl(start=NOW)
+    for first, second in ((older, newer), (newer, older)):
+        evidence = MILAN.evidence(report(), MILAN.vcek(), crl=first, auxblob=table({"crl": second}))
+        assert judged(evidence).facts.issued == NOW - DAY
 
 
 def test_a_value_in_a_certificate_has_its_tag_and_a_length_in_one_byte() -> None:
