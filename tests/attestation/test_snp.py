@@ -4,6 +4,7 @@ import struct
 import uuid
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from amd_pki import (
@@ -25,7 +26,7 @@ from amd_pki import (
 )
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
@@ -409,6 +410,38 @@ def test_as_many_certificates_as_there_may_be_are_read_and_one_more_is_refused()
     ask, ark = (each.public_bytes(Encoding.PEM) for each in (MILAN.ask, MILAN.ark))
     assert judged(MILAN.evidence(report(), MILAN.vcek(), certificates=ask + 30 * ark))
     expect_refused(MILAN.evidence(report(), MILAN.vcek(), certificates=ask + 31 * ark), "too many certificates")
+
+
+def test_a_certificate_may_come_as_pem() -> None:
+    leaf = MILAN.vcek().public_bytes(Encoding.PEM)
+    assert judged(MILAN.evidence(report(), MILAN.vcek(), vcek=leaf))
+
+
+@pytest.mark.parametrize("names", [[], ["SEV-VCEK", "SEV-VCEK"], ["other", "SEV-VCEK"]])
+def test_a_certificate_has_one_name(names: list[str]) -> None:
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names])
+    with pytest.raises(AttestationRefused, match="has no name"):
+        snp_certificates.name_of(subject)
+
+
+def test_a_revocation_list_is_of_the_root_by_name_and_by_key() -> None:
+    curved = certificate("ARK-Milan", leaf_key("chip").public_key(), "ARK-Milan", rsa_key("ark Milan"))
+    for issuer, signer, root in (
+        ("ARK-Genoa", rsa_key("ark Milan"), MILAN.ark),
+        ("ARK-Milan", rsa_key("forger"), MILAN.ark),
+        ("ARK-Milan", leaf_key("chip"), curved),
+    ):
+        builder = x509.CertificateRevocationListBuilder(named(issuer), NOW - DAY, NOW + DAY)
+        padded = PSS if isinstance(signer, rsa.RSAPrivateKey) else None
+        crl = builder.sign(signer, hashes.SHA384(), rsa_padding=padded)
+        with pytest.raises(AttestationRefused, match="not signed by the root"):
+            snp_certificates.check_listed(crl, root)
+
+
+def test_a_revocation_list_that_never_expires_is_refused() -> None:
+    endless = Mock(spec=x509.CertificateRevocationList, last_update_utc=NOW - DAY, next_update_utc=None)
+    with pytest.raises(AttestationRefused, match="list is not valid"):
+        snp_certificates.check_crl(endless, MILAN.ask, MILAN.ark, NOW)
 
 
 def test_of_two_revocation_lists_the_older_one_counts() -> None:

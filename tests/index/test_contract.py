@@ -22,7 +22,7 @@ from scumble.index.curve import MAX_ROWS, Histogram, NoisyCurve, make_monotone
 from scumble.privacy.budget import unsafe_budget
 
 IntArray = NDArray[np.int64]
-COUNTS = np.array([3, 0, 4, 1, 0, 2, 5])
+COUNTS = np.array([3, 2, 4, 1, 0, 0, 5])
 CURVE = np.cumsum(COUNTS)
 
 
@@ -34,9 +34,11 @@ class Widened(Positions):
         self.slack, self.shift = slack, shift
 
     def starts_after(self, ranks: IntArray) -> IntArray:
+        assert ranks.min() >= 0, "no index has such a rank"
         return CURVE[ranks] + self.shift - self.slack
 
     def stops_at(self, ranks: IntArray) -> IntArray:
+        assert ranks.min() >= 0, "no index has such a rank"
         return CURVE[ranks] + self.shift + self.slack
 
 
@@ -130,6 +132,7 @@ def test_a_capacity_holds_the_rows_and_is_below_the_most() -> None:
 
 
 def test_counts_are_whole_from_zero_on_and_no_more_than_the_most_together() -> None:
+    assert MAX_ROWS == 2**36 - 1
     assert Histogram.of_counts([MAX_ROWS - 1, 1, 0], 3).fits(MAX_ROWS)
     assert not Histogram.of_counts([MAX_ROWS - 1, 1, 0], 3).fits(MAX_ROWS - 1)
     for counts in ([MAX_ROWS, 1, 0], [5, -1, 0], [1.0, 2.0, 3.0], [[1, 2, 3]], [True, False, True]):
@@ -165,6 +168,10 @@ def test_a_refusal_gives_the_budget_back_and_a_used_one_is_refused() -> None:
     for fit, rows in ((index.fit, [0, 1]), (index.fit_counts, [1, 1, 0])):
         with pytest.raises(BudgetUsed):
             fit(rows, domain=domain, budget=drawn)
+        with pytest.raises(BudgetUsed):
+            fit("no rows at all", domain="no domain", budget=drawn)  # type: ignore[arg-type]
+        with pytest.raises(InvalidParameter, match="must come from a ledger"):
+            fit(rows, domain=domain, budget=1)  # type: ignore[arg-type]
     for name in ("positions", "terms"):
         with pytest.raises(NotFitted):
             getattr(index, name)

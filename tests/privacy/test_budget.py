@@ -54,6 +54,7 @@ def test_what_a_row_may_cost_is_the_most_that_keeps_a_user_within_delta(epsilon:
 def test_a_delta_for_one_row_stays_and_one_too_small_to_write_becomes_none() -> None:
     assert row_delta(Fraction(1), Fraction(1, 7), 1) == Fraction(1, 7)
     assert row_delta(Fraction(1), Fraction(0), 5) == 0
+    assert row_delta(Fraction(1), Fraction(1), 2) < Fraction(1, 2)
     assert row_delta(Fraction(2000), Fraction(1, 7), 2) > 0
     assert row_delta(Fraction(5000), Fraction(1, 7), 2) == 0
     assert row_delta(Fraction(10**30), Fraction(1, 7), 2) == 0
