@@ -278,6 +278,13 @@ def test_the_other_lengths_of_version_5_are_read_as_well() -> None:
         assert unread(made[:48] + struct.pack("<HI", kind, length) + made[54 : 54 + length] + made[54 + 648 :])
 
 
+def test_no_more_is_taken_than_there_is() -> None:
+    cursor = dcap.Cursor(b"abcd")
+    assert (cursor.take(1), cursor.number(2), cursor.take(1), cursor.take(0)) == (b"a", 0x6362, b"d", b"")
+    with pytest.raises(AttestationRefused, match="not laid out"):
+        cursor.take(1)
+
+
 def test_a_machine_has_no_quote_of_version_3() -> None:
     assert unread(b"\x03" + quote("tdx")[1:])
 

@@ -51,10 +51,20 @@ def test_what_a_row_may_cost_is_the_most_that_keeps_a_user_within_delta(epsilon:
         assert most * (1 - mpmath.mpf(10) ** -29) <= share <= most
 
 
+def test_what_a_row_may_cost_is_written_in_thirty_digits_and_rounded_down() -> None:
+    with mpmath.workprec(2000):
+        share = mpmath.expm1(mpmath.mpf(1) / 2) / mpmath.expm1(1)
+        digits = int(mpmath.floor(share * mpmath.mpf(10) ** 30))
+    assert len(str(digits)) == 30
+    assert row_delta(Fraction(1), Fraction(1, 1000), 2) == Fraction(digits, 10**33)
+
+
 def test_a_delta_for_one_row_stays_and_one_too_small_to_write_becomes_none() -> None:
     assert row_delta(Fraction(1), Fraction(1, 7), 1) == Fraction(1, 7)
     assert row_delta(Fraction(1), Fraction(0), 5) == 0
     assert row_delta(Fraction(1), Fraction(1), 2) < Fraction(1, 2)
+    assert row_delta(Fraction(1), Fraction(1, 10**999), 2) > 0
+    assert row_delta(Fraction(1), Fraction(1, 10**1000), 2) == 0
     assert row_delta(Fraction(2000), Fraction(1, 7), 2) > 0
     assert row_delta(Fraction(5000), Fraction(1, 7), 2) == 0
     assert row_delta(Fraction(10**30), Fraction(1, 7), 2) == 0

@@ -1,15 +1,17 @@
 """Covers and pages: the values that matching rows can have, and the pages that hold them; none is left out."""
 
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sql_tables import index_over
+from sql_tables import catalog_of, evaluate, small_table
 
+from scumble.sql import prepare
 from scumble.sql.plan import Cover, _one_range, _pages_of, cover
-from scumble.types import parse_domain, parse_type
+from scumble.types import parse_type
 from scumble.wire.plan import And, Compare, Constant, In, Or, Predicate
 
 TINY, TEXT = parse_type("tinyint"), parse_type("text(8)")
@@ -92,13 +94,48 @@ def test_the_pages_are_those_that_hold_a_position_and_none_twice(
         assert first + count < following
 
 
-@pytest.mark.parametrize("slack_rows", [0, 3, 1000])
-def test_the_positions_of_a_range_are_those_of_its_index_cut_to_the_run(slack_rows: int) -> None:
-    ranks = [rank for rank in range(10) for _ in range(5)]
-    index = index_over(parse_domain("int:0:9"), ranks, 60, slack_rows)
-    for first in range(10):
-        for last in range(first, 10):
-            start, stop = _one_range(index, 60, first, last)
-            assert start == (0 if first == 0 else min(max(0, index.start_after(first - 1)), stop))
-            assert stop == min(max(0, index.stop_at(last)), 60)
-    assert _one_range(index, 4, 8, 9) == ((4, 4) if slack_rows < 1000 else (0, 4))
+@dataclass(frozen=True)
+class Anywhere:
+    """An index that states any positions, however far from the rows."""
+
+    start: int
+    stop: int
+
+    def start_after(self, rank: int) -> int:
+        return self.start + rank
+
+    def stop_at(self, rank: int) -> int:
+        return self.stop + rank
+
+
+@given(st.integers(-9, 30), st.integers(-9, 30), st.integers(0, 3), st.integers(0, 3))
+def test_the_positions_of_a_range_lie_within_the_run(start: int, stop: int, first: int, last: int) -> None:
+    found = _one_range(Anywhere(start, stop), 10, first, last)  # type: ignore[arg-type]
+    end = min(max(0, stop + last), 10)
+    assert found == (0 if first == 0 else min(max(0, start + first - 1), end), end)
+
+
+@pytest.mark.parametrize("capacity", [None, 5, 40])
+def test_one_range_is_read_as_any_others_are(capacity: int | None) -> None:
+    """The shortcut for a single interval finds the same pages as the way that everything else goes."""
+    loaded = small_table()
+    runs = tuple(run if capacity is None else replace(run, capacity=capacity) for run in loaded.table.runs)
+    catalog = catalog_of(replace(loaded, table=replace(loaded.table, runs=runs)))
+    paths = prepare("SELECT count(*) FROM t WHERE n BETWEEN ? AND ?", catalog, evaluate).query.paths[0]
+    path = paths._one
+    assert path is not None
+    for low in range(-3, 110, 3):
+        for high in (low - 1, low, low + 1, low + 20, 200):
+            access = paths.access((low, high))
+            assert access.scans == tuple(path.scans(Cover((((low,), (high,)),), False)))
+            assert access.attributes == (path.attribute,)
+
+
+def test_a_count_of_all_rows_reads_no_bytes() -> None:
+    catalog = catalog_of(small_table())
+    statements = ("SELECT count(*) FROM t", "SELECT count(m) FROM t")
+    everything, some = (prepare(sql, catalog, evaluate).bind().accesses[0] for sql in statements)
+    assert everything.bytes_read == 0
+    assert everything.pages == some.pages > 0
+    assert some.bytes_read == sum(some.paths.page_bytes(scan.run) * scan.page_count for scan in some.scans) > 0
+    assert some.rows == sum(count * scan.run.page_rows for scan in some.scans for _, count in scan.pages)
