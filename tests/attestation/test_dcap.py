@@ -1,7 +1,13 @@
 """TDX and SGX evidence of a maker of our own: every check is reached with signatures that hold."""
 
 import hashlib
+import json
+import struct
 from collections.abc import Callable
+from datetime import UTC, datetime
+from types import ModuleType
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from intel_pki import (
@@ -13,6 +19,7 @@ from intel_pki import (
     REPORT_DATA,
     RTMRS,
     certificate,
+    collateral,
     evidence,
     pck_chain,
     pem,
@@ -22,6 +29,7 @@ from intel_pki import (
 
 from scumble.attestation import Evidence, Policy, Verdict, dcap
 from scumble.attestation import verify as public_verify
+from scumble.attestation.certificates import fingerprint
 from scumble.errors import AttestationRefused
 
 KINDS = ("tdx", "sgx")
@@ -148,6 +156,139 @@ def test_one_zero_byte_may_end_the_chain_and_zeros_may_follow_the_quote(kind: st
     expect_refused(evidence(kind, quote(kind) + b"\0x"), "not laid out")
 
 
+# --- the layout ----------------------------------------------------------------------------------------
+
+CLAIMS: dict[str, Any] = {
+    "tcb": {"status": "UpToDate", "advisory_ids": ["A", "B"], "eval_data_number": 17},
+    "platform": {"pck": {"ppid": [1, 255], "fmspc": [2, 254]}, "tcb_level": {"tcbStatus": "P"}},
+    "qe": {"tcb_level": {"tcbStatus": "Q"}, "tcb_eval_data_number": 16},
+    "header": {"version": 4},
+}
+BODY = bytes(offset % 251 for offset in range(648))
+
+
+def test_every_field_of_a_machine_is_read_from_its_own_bytes() -> None:
+    machine = dcap.Quote(0x81, BODY)
+    assert dcap.describe(machine, CLAIMS) == {
+        "status": "UpToDate",
+        "advisories": "A B",
+        "tcb evaluation": "17",
+        "chip": "01ff",
+        "fmspc": "02fe",
+        "quote version": "4",
+        "attributes": BODY[120:128].hex(),
+        "xfam": BODY[128:136].hex(),
+        "mrconfigid": BODY[184:232].hex(),
+        "mrtd": BODY[136:184].hex(),
+        **{f"rtmr{index}": BODY[328 + 48 * index : 376 + 48 * index].hex() for index in range(4)},
+    }
+    assert dcap.measurement_of(machine) == hashlib.sha384(BODY[136:184] + BODY[328:520]).digest()
+
+
+def test_every_field_of_an_enclave_is_read_from_its_own_bytes() -> None:
+    enclave = dcap.Quote(0, BODY[:384])
+    shown = dcap.describe(enclave, CLAIMS | {"tcb": CLAIMS["tcb"] | {"advisory_ids": []}})
+    assert shown["advisories"] == "none"
+    assert (shown["attributes"], shown["mrsigner"]) == (BODY[48:64].hex(), BODY[128:160].hex())
+    assert dcap.measurement_of(enclave) == BODY[64:96]
+
+
+def test_the_worst_status_and_the_older_evaluation_count() -> None:
+    for mine, theirs in ((17, 16), (16, 17)):
+        claims: dict[str, Any] = {
+            **CLAIMS,
+            "tcb": CLAIMS["tcb"] | {"eval_data_number": mine},
+            "qe": CLAIMS["qe"] | {"tcb_eval_data_number": theirs},
+        }
+        facts = dcap.facts_in(claims, NOW)
+        assert (facts.tcb_evaluation, facts.chip, facts.issued) == (16, "01ff", NOW)
+        assert (facts.statuses, facts.advisories) == (frozenset({"UpToDate", "P", "Q"}), frozenset("AB"))
+
+
+def test_collateral_is_as_old_as_its_oldest_part() -> None:
+    parts = json.loads(collateral("tdx"))
+    assert dcap.issued_at(json.dumps(parts).encode()) == NOW - DAY
+    for name in ("tcb_info", "qe_identity"):
+        older = json.loads(parts[name]) | {"issueDate": "2025-12-01T00:00:00Z"}
+        found = dcap.issued_at(json.dumps(parts | {name: json.dumps(older)}).encode())
+        assert found == datetime(2025, 12, 1, tzinfo=UTC)
+    newer = {name: json.dumps({"issueDate": "2026-01-01T00:00:00Z"}) for name in ("tcb_info", "qe_identity")}
+    assert dcap.issued_at(json.dumps(parts | newer).encode()) == NOW - DAY
+
+
+def test_report_data_is_read_from_the_first_body_also_where_a_later_one_has_it_inside() -> None:
+    assert dcap.stated_data({"report": {"TD10": {"report_data": "ab"}}}) == "ab"
+    assert dcap.stated_data({"report": {"TD15": {"base": {"report_data": "ab"}}}}) == "ab"
+
+
+@pytest.mark.parametrize("attributes", [1 << bit for bit in range(8)])
+def test_no_bit_of_the_byte_with_debug_may_be_set_for_a_machine(attributes: int) -> None:
+    for offset, refused in ((119, False), (120, True), (121, False)):
+        body = bytearray(648)
+        body[offset] = attributes
+        parsed = dcap.Quote(0x81, bytes(body))
+        if refused:
+            with pytest.raises(AttestationRefused, match="debugged by its host"):
+                dcap.check_debug(parsed)
+        else:
+            dcap.check_debug(parsed)
+
+
+@pytest.mark.parametrize(("attributes", "refused"), [(0xFD, False), (0x02, True)])
+def test_only_debug_is_refused_of_an_enclaves_attributes(attributes: int, refused: bool) -> None:
+    body = bytearray(384)
+    body[47:50] = bytes([0x02, attributes, 0x02])
+    parsed = dcap.Quote(0, bytes(body))
+    if refused:
+        with pytest.raises(AttestationRefused, match="debugged by its host"):
+            dcap.check_debug(parsed)
+    else:
+        dcap.check_debug(parsed)
+
+
+def unread(made: bytes) -> bool:
+    """Whether a quote is refused for its layout."""
+    try:
+        dcap.Quote.parse(made, root=fingerprint(root()))
+    except AttestationRefused as error:
+        return "not laid out" in str(error)
+    return False
+
+
+@pytest.mark.parametrize(("kind", "version"), [("sgx", 3), ("sgx", 4), ("tdx", 4), ("tdx", 5)])
+def test_versions_keys_and_lengths_are_those_that_are_known(kind: str, version: int) -> None:
+    made = quote(kind, version=version)
+    assert not unread(made)
+    headers = [(0, known) for known in (0, 1, 2, 6, 7)] + [(2, known) for known in (0, 1, 3)] + [(4, 0x80), (4, 0x82)]
+    typed = [(48, known) for known in (0, 1, 2, 4)] + [(50, 648 % 256 - 1), (50, 648 % 256 + 1)]
+    for offset, value in headers + (typed if version == 5 else []):
+        assert unread(made[:offset] + bytes([value]) + made[offset + 1 :])
+    assert unread(made[:-1])
+    assert unread(made[:47])
+    assert not unread(made + b"\0")
+
+
+def test_the_other_lengths_of_version_5_are_read_as_well() -> None:
+    made = quote("tdx", version=5)
+    shorter = made[:48] + struct.pack("<HI", 2, 584) + made[54 : 54 + 584] + made[54 + 648 :]
+    assert not unread(shorter)
+    enclave = made[:4] + bytes(4) + made[8:48] + struct.pack("<HI", 1, 384) + made[54 : 54 + 384] + made[54 + 648 :]
+    assert not unread(enclave)
+    for kind, length in ((1, 584), (2, 648), (3, 584)):
+        assert unread(made[:48] + struct.pack("<HI", kind, length) + made[54 : 54 + length] + made[54 + 648 :])
+
+
+def test_no_more_is_taken_than_there_is() -> None:
+    cursor = dcap.Cursor(b"abcd")
+    assert (cursor.take(1), cursor.number(2), cursor.take(1), cursor.take(0)) == (b"a", 0x6362, b"d", b"")
+    with pytest.raises(AttestationRefused, match="not laid out"):
+        cursor.take(1)
+
+
+def test_a_machine_has_no_quote_of_version_3() -> None:
+    assert unread(b"\x03" + quote("tdx")[1:])
+
+
 def test_without_the_library_the_way_to_install_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> None:
         raise ImportError(name)
@@ -161,6 +302,18 @@ def test_without_the_library_the_way_to_install_it_is_named(monkeypatch: pytest.
 def test_a_quote_that_the_library_reads_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dcap, "stated_data", lambda claims: "00" * 64)
     expect_refused(evidence("tdx"), "read in two ways")
+
+
+@pytest.mark.parametrize("answer", ["null", "[]", '"UpToDate"', "true"])
+def test_claims_that_are_no_object_are_refused(answer: str) -> None:
+    given = evidence("tdx")
+
+    class Library(ModuleType):
+        QuoteCollateralV3 = QuoteVerifier = QuotePolicy = Mock()
+
+    Library.QuoteVerifier.return_value.verify_with_policy.return_value.to_json.return_value = answer
+    with pytest.raises(AttestationRefused, match="the quote does not verify\n"):
+        dcap.claims_of(Library("dcap_qvl"), given, NOW, None)
 
 
 def test_a_library_that_says_too_little_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

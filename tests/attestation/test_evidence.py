@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scumble.attestation import Evidence
-from scumble.attestation.evidence import KINDS, MAXIMUM_BYTES, MAXIMUM_EXTRA_BYTES, MAXIMUM_REPORT_BYTES
+from scumble.attestation.evidence import KINDS, MAXIMUM_BYTES, MAXIMUM_EXTRA_BYTES, MAXIMUM_REPORT_BYTES, prefixed
 from scumble.errors import AttestationRefused
 
 NAMES = st.from_regex(r"[a-z][a-z0-9_-]{0,31}", fullmatch=True)
@@ -90,6 +90,34 @@ def test_what_is_too_large_or_unknown_cannot_even_be_made() -> None:
         with pytest.raises(AttestationRefused) as caught:
             bad()
         assert caught.value.hint
+
+
+def test_what_is_longer_than_any_evidence_is_not_even_read() -> None:
+    extras = b"".join(prefixed(b"e%d" % number) + prefixed(bytes(MAXIMUM_EXTRA_BYTES)) for number in range(4))
+    whole = b"SCUMBLE-EVIDENCE-1\n" + prefixed(b"tdx") + prefixed(b"") + b"\x04" + extras
+    assert len(whole) > MAXIMUM_BYTES
+    with pytest.raises(AttestationRefused, match="truncated, altered"):
+        Evidence.from_bytes(whole)
+    with pytest.raises(AttestationRefused, match="too large"):
+        Evidence.from_bytes(
+            b"SCUMBLE-EVIDENCE-1\n" + prefixed(b"tdx") + prefixed(bytes(MAXIMUM_REPORT_BYTES + 1)) + b"\0"
+        )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda more: Evidence("tdx", bytes(MAXIMUM_REPORT_BYTES + more)),
+        lambda more: Evidence("tdx", b"", {"a": bytes(MAXIMUM_EXTRA_BYTES + more)}),
+        lambda more: Evidence("tdx", b"", {f"e{number}": b"" for number in range(16 + more)}),
+        lambda more: Evidence("tdx", b"", {f"e{number}": bytes(7 * 2**15 + more) for number in range(4)}),
+    ],
+    ids=["report", "extra", "extras", "together"],
+)
+def test_what_is_just_small_enough_can_be_made_and_nothing_larger(make: Callable[[int], Evidence]) -> None:
+    assert Evidence.from_bytes(make(0).to_bytes()) == make(0)
+    with pytest.raises(AttestationRefused, match="too large"):
+        make(1)
 
 
 def test_the_largest_evidence_fits_its_own_limit() -> None:

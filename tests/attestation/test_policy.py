@@ -3,6 +3,7 @@
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from amd_pki import CHIP, DAY, NOW, REPORT_DATA, TCB, Maker, report
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 
 from scumble.attestation import Policy, Tcb, Verdict, snp
 from scumble.attestation.evidence import framed
-from scumble.attestation.policy import HIDING
+from scumble.attestation.policy import HIDING, Facts
 from scumble.attestation.policy_document import (
+    LARGEST,
     MAGIC,
+    MOST_POLICY_BYTES,
     SignedPolicy,
     policy_fields,
     policy_from_fields,
@@ -78,6 +81,82 @@ def test_ciphertext_hiding_is_asked_for_where_there_is_such_a_thing() -> None:
         Policy(ciphertext_hiding="perhaps")
 
 
+def found(kind: str = "sev-snp", **facts: Any) -> Verdict:
+    """A verdict with these facts."""
+    return Verdict(kind, "ab" * 48, b"", {}, Facts(**facts))
+
+
+def having(**terms: Any) -> Policy:
+    """A policy with these terms."""
+    return Policy(**terms)
+
+
+@pytest.mark.parametrize(
+    ("policy", "good", "bad"),
+    [
+        (Policy(), {}, {"vmpl": 1}),
+        (Policy(maximum_vmpl=2), {"vmpl": 2}, {"vmpl": 3}),
+        (Policy(), {}, {"may_migrate": True}),
+        (Policy(allow_migration_agent=True), {"may_migrate": True}, {"may_migrate": True, "vmpl": 1}),
+        (Policy(chips=frozenset({"ab", "cd"})), {"chip": "cd"}, {"chip": "ef"}),
+        (Policy(chips=frozenset({"ab"})), {"chip": "ab"}, {"chip": ""}),
+        (Policy(require_crl=True), {"issued": NOW - 900 * DAY}, {}),
+        (Policy(maximum_age_days=0), {"issued": NOW}, {"issued": NOW - timedelta(seconds=1)}),
+        (Policy(minimum_tcb=TCB), {"tcbs": (TCB, TCB)}, {"tcbs": (TCB, Tcb())}),
+        (Policy(minimum_tcb=TCB), {"tcbs": (TCB, TCB)}, {"tcbs": (Tcb(), TCB)}),
+        (Policy(floors=(("Milan", Tcb()),)), {"product": "Milan"}, {"product": ""}),
+        (Policy(ciphertext_hiding=HIDING[1]), {"product": "Milan"}, {"product": "Turin"}),
+        (Policy(ciphertext_hiding=HIDING[2]), {"hides_ciphertext": True}, {}),
+    ],
+)
+def test_a_term_accepts_what_is_just_enough_and_nothing_less(
+    policy: Policy, good: dict[str, Any], bad: dict[str, Any]
+) -> None:
+    policy.check(found(**good), NOW)
+    with pytest.raises(AttestationRefused):
+        policy.check(found(**bad), NOW)
+
+
+@pytest.mark.parametrize("kind", ["tdx", "sgx"])
+def test_intels_evidence_is_held_against_intels_terms(kind: str) -> None:
+    policy = Policy(minimum_tcb_evaluation=17, allow_statuses=frozenset({"A", "B"}), allow_advisories=frozenset("12"))
+    both = frozenset({"UpToDate", "A", "B"})
+    policy.check(found(kind, tcb_evaluation=17, statuses=both, advisories=frozenset("12")), NOW)
+    policy.check(found(kind, tcb_evaluation=17, statuses=frozenset({"UpToDate"}), advisories=frozenset("3")), NOW)
+    for wrong in (
+        {"tcb_evaluation": 16},
+        {"tcb_evaluation": 17, "statuses": both | {"C"}},
+        {"tcb_evaluation": 17, "statuses": both, "advisories": frozenset("23")},
+    ):
+        with pytest.raises(AttestationRefused):
+            policy.check(found(kind, **wrong), NOW)
+    Policy().check(found(kind), NOW)
+
+
+def test_a_simulated_enclave_that_is_allowed_has_no_platform_to_judge() -> None:
+    strict = Policy(require_crl=True, ciphertext_hiding=HIDING[2], minimum_tcb_evaluation=1)
+    replace(strict, allow_simulated=True).check(found("simulated"), NOW)
+    with pytest.raises(AttestationRefused, match="the enclave is simulated"):
+        strict.check(found("simulated"), NOW)
+    named = Policy(kinds=frozenset({"tdx"}), allow_simulated=True)
+    with pytest.raises(AttestationRefused, match="kind simulated"):
+        named.check(found("simulated"), NOW)
+
+
+def test_code_is_accepted_if_its_measurement_is_one_of_those_pinned() -> None:
+    Policy(measurements=frozenset({"ab" * 48, "cd" * 48})).check(found(), NOW)
+    for others in (frozenset({"cd" * 48}), frozenset[str]()):
+        with pytest.raises(AttestationRefused, match="other code than was pinned"):
+            Policy(measurements=others).check(found(), NOW)
+
+
+@pytest.mark.parametrize("wrong", ["AB", "abc", "", "ab\n", "xy"])
+def test_measurements_and_chips_are_written_in_whole_bytes_of_lower_case_hex(wrong: str) -> None:
+    for term in ("measurements", "chips"):
+        with pytest.raises(InvalidParameter, match="lower-case hex"):
+            having(**{term: frozenset({"ab", wrong})})
+
+
 def test_chips_and_kinds_that_are_not_named_are_refused() -> None:
     assert judged(Policy(chips=frozenset({CHIP.hex()}), kinds=frozenset({"sev-snp"})))
     with pytest.raises(AttestationRefused, match="processor that the policy does not name"):
@@ -117,6 +196,40 @@ def test_what_a_verdict_shows_is_what_it_meets_and_nothing_below() -> None:
     hidden = judged(Policy(), TURIN, changes=HIDDEN)
     with pytest.raises(AttestationRefused, match="ciphertext"):
         judged(Policy.shown_by(hidden), TURIN)
+
+
+def test_every_fact_is_shown_at_its_worst() -> None:
+    """The lower of the firmware of now and of the launch, in each of its parts."""
+    now, launch = Tcb(bootloader=1, tee=9, snp=3, microcode=9), Tcb(bootloader=9, tee=2, snp=9, microcode=4)
+    shown = Policy.shown_by(found(product="Milan", tcbs=(now, launch), vmpl=2, may_migrate=True, issued=NOW))
+    assert shown == Policy(
+        kinds=frozenset({"sev-snp"}),
+        floors=(("Milan", Tcb(bootloader=1, tee=2, snp=3, microcode=4)),),
+        maximum_vmpl=2,
+        allow_migration_agent=True,
+        require_crl=True,
+    )
+    statuses, advisories = frozenset({"UpToDate", "SWHardeningNeeded"}), frozenset({"INTEL-SA-00615"})
+    intel = found("tdx", issued=NOW, statuses=statuses, advisories=advisories, tcb_evaluation=17)
+    assert Policy.shown_by(intel) == Policy(
+        kinds=frozenset({"tdx"}),
+        allow_statuses=frozenset({"SWHardeningNeeded"}),
+        allow_advisories=advisories,
+        minimum_tcb_evaluation=17,
+    )
+    assert Policy.shown_by(found(hides_ciphertext=True)).ciphertext_hiding == HIDING[2]
+    simulated = Policy(kinds=frozenset({"simulated"}), allow_simulated=True)
+    assert Policy.shown_by(found("simulated")) == simulated
+    assert Policy.shown_by(found()) == Policy(kinds=frozenset({"sev-snp"}))
+
+
+def test_a_policy_that_says_nothing_is_filled_and_one_that_does_is_kept() -> None:
+    intel = found("tdx", tcb_evaluation=17)
+    assert Policy().filled_from(intel) == Policy(kinds=frozenset({"tdx"}), minimum_tcb_evaluation=17)
+    stated = Policy(kinds=frozenset({"tdx", "sgx"}), minimum_tcb_evaluation=16)
+    assert stated.filled_from(intel) == stated
+    assert Policy(allow_simulated=True).filled_from(intel).allow_simulated
+    assert Policy().filled_from(found("simulated")).allow_simulated
 
 
 def test_what_an_owner_states_goes_before_what_is_shown() -> None:
@@ -163,11 +276,28 @@ def test_every_term_that_is_lowered_is_named(term: str) -> None:
     assert [line.partition(":")[0] for line in STRICT.lowered_by(lower)] == [term]
     assert lower.lowered_by(STRICT) == []
     assert STRICT.lowered_by(STRICT) == []
+    assert lower.lowered_by(lower) == []
 
 
 @pytest.mark.parametrize("change", [{"floors": ()}, {"floors": (("Genoa", TCB),)}, {"maximum_age_days": None}])
 def test_a_term_that_is_taken_away_is_lowered(change: dict[str, object]) -> None:
     assert len(STRICT.lowered_by(replace(STRICT, **change))) == 1  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("term", ["kinds", "measurements", "chips"])
+def test_naming_what_was_left_open_lowers_nothing_and_naming_less_neither(term: str) -> None:
+    named = having(**{term: frozenset({"tdx", "sgx"} if term == "kinds" else {"ab", "cd"})})
+    assert Policy().lowered_by(named) == []
+    assert named.lowered_by(having(**{term: frozenset()})) == []
+
+
+def test_a_floor_that_is_new_and_one_that_is_raised_lower_nothing() -> None:
+    raised = (("Milan", replace(TCB, snp=TCB.snp + 1)),)
+    assert STRICT.lowered_by(replace(STRICT, floors=raised)) == []
+    assert Policy().lowered_by(Policy(floors=raised)) == []
+    two = replace(STRICT, floors=(*raised, ("Genoa", TCB)))
+    assert [line for line in STRICT.lowered_by(two) if "Genoa" in line and "a new product" in line]
+    assert two.lowered_by(replace(two, floors=raised)) == []
 
 
 # --- the file ----------------------------------------------------------------------------------------
@@ -203,6 +333,8 @@ def test_a_file_is_read(tmp_path: Path) -> None:
         ("require_crl = 1", "require_crl is neither true nor false"),
         ("maximum_vmpl = true", "maximum_vmpl is no whole number"),
         ("maximum_vmpl = -1", "maximum_vmpl is no whole number"),
+        ("maximum_vmpl = 2147483648", "maximum_vmpl is no whole number"),
+        ("kinds = ['tdx', 1]", "kinds is no list"),
         ("ciphertext_hiding = true", "ciphertext_hiding is not text"),
         ("[floors]\nMilan = 3", "floors.Milan is no table"),
         ("[floors.Milan]\nSNP = 3", "floors.Milan is no table"),
@@ -217,6 +349,20 @@ def test_a_file_with_one_thing_wrong_is_refused_for_that(tmp_path: Path, text: s
     with pytest.raises(InvalidParameter, match=because) as caught:
         read_policy(tmp_path / "p.toml")
     assert caught.value.hint
+
+
+def test_the_smallest_and_the_largest_number_are_read() -> None:
+    for number in (0, 2**31 - 1):
+        assert policy_from_fields({"minimum_tcb_evaluation": number}).minimum_tcb_evaluation == number
+    assert policy_from_fields({"minimum_tcb": {"snp": 5}}).minimum_tcb == Tcb(snp=5)
+
+
+def test_a_file_may_have_as_many_bytes_as_a_document_and_no_more(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_bytes(b"#".ljust(MOST_POLICY_BYTES, b" "))
+    assert read_policy(tmp_path / "p.toml") == Policy()
+    (tmp_path / "p.toml").write_bytes(b"#".ljust(MOST_POLICY_BYTES + 1, b" "))
+    with pytest.raises(FileError, match="too long"):
+        read_policy(tmp_path / "p.toml")
 
 
 def test_a_file_that_is_not_there_or_too_long_is_refused(tmp_path: Path) -> None:
@@ -273,6 +419,54 @@ def test_what_is_signed_but_no_document_is_refused(document: bytes) -> None:
     label = b"".join(framed(part) for part in (b"scumble policy v1", DATABASE.encode(), document))
     with pytest.raises(Tampered):
         SignedPolicy.read(MAGIC + OWNER.sign(label) + document, DATABASE, public(OWNER))
+
+
+def test_a_document_is_signed_if_it_can_be_read_back_and_is_too_long_otherwise() -> None:
+    """Up to the last byte: what a document has besides its longest advisory is always the same."""
+
+    def made(length: int) -> SignedPolicy:
+        return SignedPolicy.sign(Policy(allow_advisories=frozenset({"a" * length})), DATABASE, 1, NOW, OWNER)
+
+    most = MOST_POLICY_BYTES - len(made(1).to_bytes()) + 1
+    longest = made(most)
+    assert len(longest.to_bytes()) == MOST_POLICY_BYTES
+    assert SignedPolicy.read(longest.to_bytes(), DATABASE, public(OWNER)) == longest
+    with pytest.raises(InvalidParameter, match="too long"):
+        made(most + 1)
+
+
+@pytest.mark.parametrize(
+    ("serial", "seconds", "good"),
+    [
+        (1, 0, True),
+        (LARGEST - 1, LARGEST - 1, True),
+        (0, 0, False),
+        (1, -1, False),
+        (LARGEST, 0, False),
+        (1, LARGEST, False),
+    ],
+)
+def test_serials_and_times_have_a_first_and_a_last(serial: int, seconds: int, good: bool) -> None:
+    made = SignedPolicy(DATABASE, serial, seconds, Policy(), bytes(64)).to_bytes()
+    if good:
+        assert SignedPolicy.parse(made).serial == serial
+    else:
+        with pytest.raises(Tampered):
+            SignedPolicy.parse(made)
+
+
+@pytest.mark.parametrize("database", ["", "0a" * 7 + "0", "0a" * 33, "0A" * 16, "0x" * 16, "0a" * 16 + "\n"])
+def test_a_document_for_what_is_no_database_is_refused(database: str) -> None:
+    with pytest.raises(Tampered):
+        SignedPolicy.parse(SignedPolicy(database, 1, 0, Policy(), bytes(64)).to_bytes())
+
+
+def test_an_owner_signs_the_label_the_database_and_the_document_each_with_its_length() -> None:
+    made = signed()
+    document = made.to_bytes()[len(MAGIC) + 64 :]
+    message = b"".join(framed(part) for part in (b"scumble policy v1", DATABASE.encode(), document))
+    OWNER.public_key().verify(made.signature, message)
+    assert made.to_bytes().startswith(b"SCUMBLE-POLICY-1\n")
 
 
 @given(st.binary(max_size=400))

@@ -110,6 +110,19 @@ def test_the_code_measurement_follows_every_file_of_the_enclave(
     assert code_measurement() == before
 
 
+def test_the_code_measurement_is_the_hash_that_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"_native.so": b"kernels", "enclave/pages.py": b"", "errors.py": b"text", "index/file.py": b"more"}
+    for name, data in {**files, "index/plot.py": b"a picture", "cli/run.py": b"not the enclave's"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    monkeypatch.setattr("scumble.attestation.evidence.PACKAGE", tmp_path)
+    parts = [b"scumble attestation: code of the enclave, 1"]
+    for name, data in files.items():
+        parts += [name.encode(), data]
+    encoded = b"".join(struct.pack("<Q", len(part)) + part for part in parts)
+    assert code_measurement() == hashlib.sha256(encoded).hexdigest()
+
+
 def test_the_code_for_hardware_is_not_loaded_without_it() -> None:
     script = """
 import sys

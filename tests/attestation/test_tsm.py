@@ -1,5 +1,6 @@
 """Evidence from configfs-tsm: asked for once, in a fresh entry that is removed, and again if somebody interfered."""
 
+import errno
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 from fake_configfs import FakeConfigfs, mounted
 
-from scumble.attestation import Policy, dcap, producer, snp
+from scumble.attestation import Policy, dcap, producer, snp, tsm
 from scumble.attestation.certificates import fingerprint
 from scumble.errors import AttestationRefused, InvalidParameter
 
@@ -75,6 +76,22 @@ def test_tdx_evidence_comes_with_the_collateral_of_the_moment(tmp_path: Path, mo
             evidence, report_data=intel_pki.REPORT_DATA, policy=Policy(), now=intel_pki.NOW, root=intel_pki.root()
         )
         assert (made.kind, made.measurement) == ("tdx", verdict.measurement)
+
+
+def test_a_certificate_table_counts_only_with_amds_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeConfigfs(tmp_path, "tdx_guest", lambda _: (b"quote", b"table"))
+    with mounted(fake, monkeypatch):
+        assert producer("tsm", root=tmp_path).evidence(DATA).extras == {}
+
+
+def test_a_failure_of_the_interface_is_named_by_its_code_if_it_has_one() -> None:
+    for error, said in (
+        (PermissionError(errno.EPERM, ""), r"cannot be used \(EPERM\)\n"),
+        (OSError("no code"), r"cannot be used\n"),
+        (ValueError("no number"), r"cannot be used\n"),
+    ):
+        with pytest.raises(AttestationRefused, match=said), tsm.usable():
+            raise error
 
 
 def test_a_report_that_somebody_interfered_with_is_asked_for_again(amd: FakeConfigfs) -> None:

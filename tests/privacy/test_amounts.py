@@ -95,7 +95,50 @@ def test_what_is_too_long_is_called_so(text: str) -> None:
         exact(text, "epsilon")
 
 
+def test_a_long_total_is_read_back_and_a_longer_one_not() -> None:
+    longest = Fraction(10**4095, 10**4094 + 1)
+    assert len(ratio(longest)) == 2 * 4096
+    assert from_ratio(ratio(longest)) == longest
+    with pytest.raises(ValueError, match="not a ratio"):
+        from_ratio(ratio(longest * 10))
+
+
 def test_a_ratio_that_nobody_would_write_is_not_read_back() -> None:
     """However canonical it is: the time it takes grows with the square of its length."""
     with pytest.raises(ValueError, match="not a ratio"):
         from_ratio("1/" + "3" * 2 * _MOST_BITS)
+
+
+@pytest.mark.parametrize(
+    ("longest", "longer"),
+    [
+        ("9" * 1000, "9" * 1001),
+        ("1e1000", "1e1001"),
+        ("1e-1000", "1e-1001"),
+        (2**4096 - 1, 2**4096),
+        (Fraction(1, 2**4096 - 1), Fraction(1, 2**4096)),
+        ("1/" + "9" * 1233, "1/" + "9" * 1234),
+        ("1/" + "0" * 1997 + "1", "1/" + "0" * 1998 + "1"),
+    ],
+    ids=["digits", "exponent", "negative exponent", "numerator", "denominator", "ratio", "text"],
+)
+def test_the_longest_amount_is_read_and_a_longer_one_refused(longest: object, longer: object) -> None:
+    assert exact(longest, "epsilon") > 0
+    with pytest.raises(InvalidParameter, match="too many digits"):
+        exact(longer, "epsilon")
+
+
+@pytest.mark.parametrize(
+    ("whole", "rough"),
+    [
+        (Fraction(1, 10**40), Fraction(1, 10**41)),
+        (Fraction(2**131), Fraction(2**132)),
+        (Fraction(2**132 - 1, 2**40), Fraction(2**132 - 1, 2**41)),
+        (Fraction(2**129, 3), Fraction(2**130, 3)),
+        (Fraction(2, 3**82), Fraction(4, 3**82)),
+    ],
+    ids=["places", "number", "digits", "ratio", "small ratio"],
+)
+def test_what_is_short_is_shown_whole_and_what_is_longer_roughly(whole: Fraction, rough: Fraction) -> None:
+    assert exact(show(whole), "number") == whole
+    assert show(rough).startswith("about ")
