@@ -181,6 +181,8 @@ def test_a_load_that_was_never_drawn_is_not_taken_up_again() -> None:
     ledger.spend_all(spends(A, "day"))
     ledger.record_content(TABLE, A, content)
     assert unfinished(ledger, TABLE, (), content, again=False) is None
+    drawn(ledger, A, table=OTHER)  # that is another table's
+    assert unfinished(ledger, TABLE, (), content, again=False) is None
 
 
 def test_only_what_an_unfinished_batch_lacks_is_paid() -> None:

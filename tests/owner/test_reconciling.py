@@ -139,6 +139,7 @@ def test_a_learned_batch_is_settled_if_the_catalog_shows_it() -> None:
         (True, (B, A), C, True),
         (True, (A, B, C), A, True),
         (True, (A,), A, False),
+        (True, (A, B), B, True),  # of the same batch, a smaller amount
         (False, (B, A), A, False),
     ],
 )
@@ -147,7 +148,7 @@ def test_a_statement_holds_for_the_last_that_the_ledger_knows(
 ) -> None:
     here = entry("drawn", known)
     (learned,) = differences(
-        [here], {1} if known in order else (), [charge(B, new_rows=stated)], shows(*order), held=False
+        [here], {1} if known in order else (), [charge(B, 2, new_rows=stated)], shows(*order), held=False
     )
     assert isinstance(learned, Learned)
     assert learned.spend.new_rows is holds

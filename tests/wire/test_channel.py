@@ -10,6 +10,9 @@ from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
 from scumble.errors import BadQuery, Locked, Refused, ScumbleError, Tampered
 from scumble.wire.channel import (
+    QUERY_BYTES,
+    SALT_BYTES,
+    SMALL_BYTES,
     Channel,
     Greeting,
     done,
@@ -70,6 +73,11 @@ def test_a_request_is_no_answer_and_another_session_opens_neither() -> None:
             other.open_request(client.seal_request(b"1"))
         with pytest.raises(Tampered):
             other.open_answer(enclave.seal_answer(b"1"))
+
+
+def test_lengths_that_both_sides_and_the_docs_name_stay_the_same() -> None:
+    """docs/service.md says how large a request may be; the salt stands before what is sealed in the first answer."""
+    assert (SMALL_BYTES, QUERY_BYTES, SALT_BYTES) == (65_536, 4_194_304, 32)
 
 
 # --- greetings ---------------------------------------------------------------------------------------
