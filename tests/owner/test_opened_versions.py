@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from scumble.attestation.policy import Policy
+from scumble.attestation.policy_document import SignedPolicy
 from scumble.errors import (
     BadQuery,
+    Disputed,
     KeyRefused,
     Locked,
     Refused,
@@ -22,12 +25,15 @@ from scumble.errors import (
     Tampered,
     Unavailable,
     Unfinished,
+    Unwitnessed,
 )
 from scumble.owner import key_file, versions
 from scumble.owner.anchor import Anchor, NoAnchor
 from scumble.owner.key_file import anchor_path
 from scumble.owner.keys import AnalystKey, Key, OwnerKey
+from scumble.owner.policies import Policies, first_policy
 from scumble.owner.versions import TRIES, Versions, begin, check_opened
+from scumble.owner.witnesses import Witnesses
 from scumble.wire.catalog import Catalog
 from scumble.wire.grants import Grant, public_text
 from scumble.wire.lineage import Draft, Link, Seen, Title, next_title, sign_draft
@@ -131,6 +137,8 @@ class Line:
         self.service, self.broken = service, False
 
     def ask(self, request: Request[Any]) -> Any:
+        if self.broken:
+            raise Unavailable("the session is broken", hint="open another")
         return self.service.answer(request)
 
     def commit(self, draft: Draft, key: Ed25519PrivateKey) -> Opened:
@@ -371,6 +379,50 @@ def test_a_restore_that_is_refused_leaves_the_first_error(service: Scripted, ope
     assert remembered(path) == seen
 
 
+def test_a_restore_on_a_device_that_remembers_nothing_knows_of_no_grant(
+    service: Scripted, open_one: Versions, path: Path
+) -> None:
+    anchor_path(path).unlink()
+    service.fails = [Tampered()]
+    opening(service, path, first_opening=True, accept_restored=True)
+    assert [request for request in service.asked if isinstance(request, Restore)] == [Restore(0, (), ())]
+    assert remembered(path) == service.head().seen
+
+
+def test_what_a_witness_disputes_is_restored_beyond_it_if_that_was_said(
+    service: Scripted, open_one: Versions, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disputes: list[Disputed] = []
+
+    class Disputing:
+        def __init__(self, key_path: Path) -> None:
+            disputes[:] = [Disputed("it does not follow", restores=4, statements=())]
+
+        def vouch(self, *_: object) -> bool:
+            if disputes:
+                raise disputes.pop()
+            return True
+
+    monkeypatch.setattr(versions, "Witnesses", Disputing)
+    with pytest.raises(Disputed):
+        opening(service, path)
+    service.fails = [None, Refused()]
+    with pytest.raises(Disputed):
+        opening(service, path, accept_restored=True)
+    assert service.head().restores == 0
+    assert opening(service, path, accept_restored=True).anchor.restores == 5
+    assert [request.restores for request in service.asked if isinstance(request, Restore)] == [4, 4]
+
+
+def test_nothing_older_is_accepted_unless_that_was_said(service: Scripted, open_one: Versions, path: Path) -> None:
+    del service.links[1:]
+    for try_it in (open_one.open_session, lambda: opening(service, path)):
+        service.fails = [Tampered()]
+        with pytest.raises(Tampered):
+            try_it()
+    assert not any(isinstance(request, Restore) for request in service.asked)
+
+
 # --- changes -----------------------------------------------------------------------------------------
 
 
@@ -463,6 +515,80 @@ def test_a_service_that_stays_away_says_nothing_of_a_change(service: Scripted, o
     assert open_one.catalog.version == 3
 
 
+class Absent:
+    """Witnesses of whom too few are there."""
+
+    def vouch(self, *_: object) -> bool:
+        raise Unwitnessed("nobody has cosigned it", hint="wait")
+
+
+def test_too_few_witnesses_are_told_of_when_nobody_is_writing(service: Scripted, open_one: Versions) -> None:
+    with open_one.writing():
+        open_one.change(CHANGE)
+    open_one.witnesses = Absent()  # type: ignore[assignment]
+    with pytest.raises(Unwitnessed, match="the change was stored, but nobody") as told:
+        open_one.change(CHANGE)
+    assert told.value.stored
+    open_one.witnesses = Witnesses(open_one.key_path)
+    ended = False
+
+    def write() -> None:
+        nonlocal ended
+        with open_one.writing():
+            open_one.witnesses = Absent()  # type: ignore[assignment]
+            open_one.change(CHANGE)
+            ended = True
+
+    with pytest.raises(Unwitnessed, match="the change was stored, but nobody"):
+        write()
+    assert ended
+    open_one.witnesses = Witnesses(open_one.key_path)
+    with open_one.writing():
+        pass  # what was told once is not told again
+
+
+def test_a_change_that_witnesses_have_overtaken_is_followed_by_the_newest(
+    service: Scripted, open_one: Versions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [False, True]
+    monkeypatch.setattr(open_one.witnesses, "vouch", lambda *_: answers.pop(0))
+    asked = len(service.asked)
+    open_one.change(CHANGE)
+    assert answers == []
+    assert [type(request) for request in service.asked[asked:]] == [DropTable, Open]
+
+
+def test_a_version_that_witnesses_have_overtaken_is_opened_again(
+    service: Scripted, open_one: Versions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [*[False] * (TRIES - 1), True]
+    monkeypatch.setattr(open_one.witnesses, "vouch", lambda *_: answers.pop(0))
+    open_one.open_newest()
+    assert answers == []
+    answers = [False] * TRIES
+    with pytest.raises(Stale, match="keeps changing"):
+        open_one.open_newest()
+
+
+def test_the_owners_policy_is_learned_from_a_version(service: Scripted, path: Path) -> None:
+    begin(service, OWNER, path)  # type: ignore[arg-type]
+    signed = first_policy(Policy(), OWNER)
+    service.shown = lambda opened: replace(opened, policy=signed.to_bytes(), grant=GRANT)
+    assert opening(service, path).policies.known(OWNER) == signed
+    held: list[SignedPolicy] = []
+    path.with_suffix(".policy").unlink()
+    opened = opening(service, path, policies=Policies(path, held.append))
+    assert held == [signed]
+    assert (opened.policy, opened.grant_id) == (signed.to_bytes(), GRANT.id)
+    service.shown = lambda opened: replace(opened, policy=b"no policy")
+    with pytest.raises(Tampered):
+        opening(service, path)
+
+
+def test_a_version_without_a_grant_is_the_owners(open_one: Versions) -> None:
+    assert open_one.grant_id is None
+
+
 # --- work on the newest version ----------------------------------------------------------------------
 
 
@@ -502,6 +628,17 @@ def test_after_a_stale_answer_the_newest_version_is_asked_for_whatever_the_servi
 
 def test_work_is_done_once_more_if_the_session_was_lost(open_one: Versions) -> None:
     assert worked(open_one, LOST) == 2
+    tries: list[int] = []
+
+    def breaks() -> int:
+        tries.append(1)
+        if len(tries) == 1:
+            open_one.session.close()
+            raise LOST
+        return len(tries)
+
+    assert open_one.retrying(breaks) == 2
+    assert not open_one.session.broken
     with pytest.raises(Unavailable):
         worked(open_one, LOST, LOST)
     with pytest.raises(Unavailable):
@@ -519,20 +656,27 @@ def test_a_bad_query_is_tried_again_only_on_a_newer_version(service: Scripted, o
     with pytest.raises(BadQuery):
         worked(open_one, bad)
 
+    def changes() -> None:
+        service.add()
+        raise bad
+
+    with pytest.raises(BadQuery):
+        open_one.retrying(changes)
+
 
 def test_what_a_service_mentions_late_is_looked_at_before_the_answer_counts(
     service: Scripted, open_one: Versions
 ) -> None:
     def changes() -> int:
         times.append(1)
-        if len(times) == 1:
-            service.add()
+        service.add()
         return len(times)
 
     for lags, tries in ((False, 1), (True, 2)):
         times: list[int] = []
         service.stamp_lags = lags
         open_one.refresh()
+        assert worked(open_one) == 1
         assert open_one.retrying(changes) == tries
 
 
