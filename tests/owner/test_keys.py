@@ -1,14 +1,20 @@
 """Keys: an analyst's is never taken for an owner's, what they derive has nothing in common, and public keys as text."""
 
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scumble.errors import Exists, InvalidParameter, KeyRefused, NewerVersion, Tampered
+from scumble.errors import Exists, InvalidParameter, KeyRefused, NewerVersion, NotFound, Refused, Tampered
+from scumble.owner import key_file
 from scumble.owner.keys import AnalystKey, OwnerKey, open_key
+from scumble.owner.ledger import Ledger
 from scumble.wire.grants import Grant, parse_public_key, public_text
+from scumble.wire.lineage import database_id
 
 DATABASE = "0a" * 16
 
@@ -63,6 +69,99 @@ def test_one_root_makes_unrelated_keys(tmp_path: Path) -> None:
     macs = [key.anchor_key() for key in (owner, analyst, AnalystKey("0b" * 16, root))]
     assert len({*signers, *macs, owner.data_key()}) == 7
     assert analyst.data_key() is None
+
+
+def test_the_keys_of_a_root_stay_the_same() -> None:
+    """Whatever was sealed, signed or remembered under them has to open with a later release."""
+    owner, analyst = OwnerKey(DATABASE, bytes(32)), AnalystKey(DATABASE, bytes(32))
+    owners = owner.public_key(), owner.data_key(), owner.anchor_key(), owner.noise_key(), owner.content_key()
+    analysts = analyst.public_key(), analyst.anchor_key(), analyst.noise_key(), analyst.content_key()
+    assert [key.hex()[:8] for key in (*owners, owner.nonce())] == [
+        "a87e88e5",
+        "2c99dbd8",
+        "a42a5daa",
+        "a7b574bb",
+        "ea837420",
+        "a5eceba4",
+    ]
+    assert [key.hex()[:8] for key in analysts] == ["38bd2402", "69ac3032", "07a49797", "ea837420"]
+    assert analyst._owner_mac("0f" * 32)[:8] == "ce23bf6e"
+
+
+def test_the_first_owner_of_a_database_that_is_named_after_it_stays_the_same() -> None:
+    owner = OwnerKey("0a" * 20, bytes(32))
+    assert owner.public_key().hex()[:8] == "667cb253"
+    assert owner.public_key() == OwnerKey("0b" * 20, bytes(32)).public_key()
+    drawn = OwnerKey.draw()
+    assert drawn.database == database_id(drawn.public_key(), drawn.nonce())
+    assert (drawn.title().nonce, OwnerKey(DATABASE, bytes(32)).title().nonce) == (drawn.nonce(), b"")
+
+
+@pytest.mark.parametrize(
+    "secret", [{"root": "zz", "next_root": None}, {"root": "00", "next_root": None}, {"root": 5}, {}]
+)
+def test_a_key_file_that_holds_no_key_is_damaged(tmp_path: Path, secret: dict[str, Any]) -> None:
+    owners, analysts = tmp_path / "clinic.key", tmp_path / "ada.key"
+    key_file.write_new(owners, key_file.protect({"database": DATABASE}, secret, None))
+    key_file.write_new(analysts, key_file.protect({"kind": "analyst"}, secret, None))
+    with pytest.raises(KeyRefused, match="damaged"):
+        OwnerKey.open(owners)
+    with pytest.raises(KeyRefused, match="damaged"):
+        AnalystKey.open(analysts)
+
+
+def test_no_root_is_shown() -> None:
+    key = OwnerKey(DATABASE, b"r" * 32, b"n" * 32)
+    assert "rrrr" not in repr(key)
+    assert "nnnn" not in repr(key)
+
+
+@pytest.mark.parametrize("roots", [(b"r" * 31,), (b"r" * 33,), (b"r" * 32, b"n" * 31), (b"", b"n" * 32)])
+def test_a_root_has_32_bytes(roots: tuple[bytes, ...]) -> None:
+    for kind in (OwnerKey, AnalystKey):
+        with pytest.raises(InvalidParameter):
+            kind(DATABASE, *roots)
+
+
+@pytest.mark.parametrize("database", ["0" * 15, "0" * 65, "A" * 16, ""])
+def test_an_owners_key_is_of_one_database(database: str) -> None:
+    with pytest.raises(InvalidParameter):
+        OwnerKey(database, bytes(32))
+
+
+def test_only_an_owner_passes_for_one() -> None:
+    owner = OwnerKey(DATABASE, bytes(32))
+    assert owner.as_owner() is owner
+    with pytest.raises(Refused):
+        AnalystKey(DATABASE, bytes(32)).as_owner()
+
+
+def test_while_there_are_two_roots_either_may_be_in_force() -> None:
+    one, both = OwnerKey(DATABASE, b"r" * 32), OwnerKey(DATABASE, b"r" * 32, b"n" * 32)
+    assert one.candidates() == (one,)
+    assert both.candidates() == (both, OwnerKey(DATABASE, b"n" * 32, b"r" * 32))
+
+
+def test_a_load_is_paid_from_the_owners_ledger_or_a_grants_allotment(tmp_path: Path) -> None:
+    path, owner, analyst = tmp_path / "clinic.key", OwnerKey(DATABASE, bytes(32)), AnalystKey(DATABASE, bytes(32))
+    with pytest.raises(NotFound):
+        owner.ledger(path, None)
+    Ledger.open(tmp_path / "clinic.ledger", limit=3).close()
+    assert owner.ledger(path, None).remaining() == 3
+    grant = Grant("0" * 16, "ada", b"k" * 32, {"t": frozenset(["load"])}, Fraction(2), Fraction(1, 8))
+    assert analyst.ledger(path, grant).remaining() == 2
+    assert (tmp_path / f"clinic.{DATABASE}.{grant.id}.ledger").exists()
+    with pytest.raises(NotFound):
+        analyst.ledger(path, replace(grant, epsilon=Fraction(0)))
+
+
+def test_a_key_file_of_either_kind_is_opened_for_its_database(tmp_path: Path) -> None:
+    owner = OwnerKey.create(tmp_path / "clinic.key", None)
+    analyst = AnalystKey.create(tmp_path / "ada.key", None)
+    assert open_key(tmp_path / "clinic.key", owner.database) == owner
+    assert open_key(tmp_path / "ada.key", DATABASE) == AnalystKey(DATABASE, analyst.root)
+    with pytest.raises(KeyRefused):
+        open_key(tmp_path / "clinic.key", DATABASE)
 
 
 def test_whose_database_it_is_is_remembered_and_cannot_be_chosen_by_others(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ def test_a_charge_survives_json_and_the_codec_of_messages(charge: Charge) -> Non
         {"batch": "0a" * 15},
         {"epsilon": Fraction(-1, 10)},
         {"delta": Fraction(-1, 10)},
+        {"delta": Fraction(1)},
+        {"delta": Fraction(3, 2)},
         {"rows_per_user": 0},
         {"epsilon": Fraction(1, 1 << 5000)},
     ],
@@ -39,6 +41,22 @@ def test_a_charge_survives_json_and_the_codec_of_messages(charge: Charge) -> Non
 def test_what_is_no_charge_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidParameter):
         replace(CHARGE, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "least",
+    [
+        {"epsilon": Fraction(0), "delta": Fraction(1, 1 << 4095)},
+        {"epsilon": Fraction((1 << 4096) - 1)},
+        {"delta": Fraction(999, 1000)},
+        {"rows_per_user": 1},
+    ],
+)
+def test_a_charge_at_its_limits_is_one(least: dict[str, object]) -> None:
+    charge = replace(CHARGE, **least)  # type: ignore[arg-type]
+    assert Charge.from_json(charge.to_json()) == charge
+    with pytest.raises(InvalidParameter):
+        replace(CHARGE, epsilon=Fraction(1 << 4096))
 
 
 @pytest.mark.parametrize("field", ["batch", "table", "what", "epsilon", "delta", "rows_per_user", "new_rows"])
