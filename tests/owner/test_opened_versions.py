@@ -507,7 +507,7 @@ def test_a_change_that_was_stored_late_is_found(service: Scripted, open_one: Ver
 
 def test_a_service_that_stays_away_says_nothing_of_a_change(service: Scripted, open_one: Versions) -> None:
     gone = Unavailable("gone", hint="again")
-    service.loses, service.fails = [gone], [None, gone, gone, gone]
+    service.loses, service.fails = [gone], [None, gone, *(gone for _ in versions.PAUSES_SECONDS)]
     with pytest.raises(Unfinished):
         open_one.change(CHANGE)
     service.loses, service.fails = [gone], [None, gone, gone]
@@ -727,7 +727,7 @@ WRONG: list[tuple[Callable[[Opened], Opened], Key, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "key", "owner"), WRONG)
+@pytest.mark.parametrize(("change", "key", "owner"), WRONG, ids=range(len(WRONG)))
 def test_a_version_that_is_not_this_owners_is_refused(
     change: Callable[[Opened], Opened], key: Key, owner: str | None
 ) -> None:
