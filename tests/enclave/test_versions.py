@@ -287,6 +287,16 @@ def test_an_analyst_goes_on_after_a_restore() -> None:
     assert [(link.draft.version, link.draft.restores) for link in links] == [(3, 1), (4, 1)]
 
 
+def test_an_analyst_s_version_follows_the_one_that_was_seen() -> None:
+    storage = MemoryStorage()
+    (anchor,) = _chain(storage, 1)
+    grant = Grant("0" * 16, "ada", ADA.public_key().public_bytes_raw(), {"t": frozenset(["load"])}, Fraction(1))
+    certificate = grant.signed(DATABASE, OWNER).certificate()
+    storage.commit(2, signed_manifest(KEYS, _catalog(2, anchor[2]), {RUN: 1}, ACCESS, ADA, certificate))
+    (link,) = links_since(storage, open_head(storage, KEYS, DATABASE), anchor)
+    assert link.certificate == certificate
+
+
 class WatchedStorage(MemoryStorage):
     """It notes which versions are asked for."""
 
