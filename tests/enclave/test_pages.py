@@ -13,9 +13,11 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from enclave_tables import DATA_KEY, DATABASE, KEYS, TYPES, MemoryStorage, table_of
 from numpy.typing import NDArray
 
+from scumble.enclave.grants import AccessList
+from scumble.enclave.manifests import seal_manifest
 from scumble.enclave.pages import DataKeys, RunReader, RunWriter, Scratch, reseal_run
 from scumble.errors import Tampered
-from scumble.wire.catalog import TAG_BYTES, Run, Table
+from scumble.wire.catalog import TAG_BYTES, Catalog, Run, Table
 
 PAGE_ROWS, PAGES = 16, 5
 ROWS = PAGE_ROWS * PAGES
@@ -220,5 +222,15 @@ def test_each_purpose_has_a_key_of_its_own_from_the_data_key() -> None:
 
     assert KEYS.noise() == derived(b"scumble index noise v1")
     assert KEYS.fingerprint(b"digest") == hmac.digest(derived(b"scumble rows v1"), b"digest", "sha256")
-    sealed = KEYS.manifest.encrypt(bytes(12), b"secret", b"public")
-    assert AESGCM(derived(b"scumble manifest v1")).decrypt(bytes(12), sealed, b"public") == b"secret"
+    public, sealed = seal_manifest(KEYS, Catalog(DATABASE, 1, "", ()), {}, AccessList(bytes(32)))
+    secret = AESGCM(derived(b"scumble manifest v1")).decrypt(sealed[:12], sealed[12:], public)
+    assert secret[4:] == AccessList(bytes(32)).to_bytes()
+
+
+def test_no_pages_can_be_opened_too_and_tags_are_read_once() -> None:
+    table, storage = table_of("integer"), MemoryStorage()
+    reader = RunReader(storage, KEYS, table, _written(table, storage))
+    for first in (0, 2, PAGES):
+        assert len(reader.open_pages(0, first, 0)) == 0
+    storage.tag_bytes.clear()
+    _check(table, reader)

@@ -20,7 +20,7 @@ from scumble.enclave.manifests import (
     signed_catalog,
 )
 from scumble.enclave.pages import DataKeys
-from scumble.enclave.vault import Vault
+from scumble.enclave.vault import Unlocked, Vault
 from scumble.errors import ScumbleError, Tampered
 from scumble.wire.catalog import Catalog, Run
 from scumble.wire.grants import Grant
@@ -501,6 +501,24 @@ def test_another_enclave_takes_over_what_is_newer() -> None:
     assert _known(one) == (KEY, 3, "h3")
 
 
+def test_who_admits_is_asked_about_the_database_whatever_it_is_remembered_by() -> None:
+    """One of release 0.1 is remembered by its id and its owner's key."""
+    vault, other, asked = Vault(), Vault(), []
+    for name in (OTHER, f"0a0a {OWNER_KEY.hex()}"):
+        vault.remember(name, KEY, _manifest(3, "h3"))
+
+    def admits(database: str, known: Unlocked) -> bool:
+        asked.append((database, known.version))
+        return database == "0a0a"
+
+    other.adopt(vault.export(), admits)
+    assert asked == [(OTHER, 3), ("0a0a", 3)]
+    assert (_known(other, OTHER), _known(other, f"0a0a {OWNER_KEY.hex()}")) == (None, (KEY, 3, "h3"))
+    asked.clear()
+    assert set(json.loads(vault.export(admits))) == {f"0a0a {OWNER_KEY.hex()}"}
+    assert asked == [(OTHER, 3), ("0a0a", 3)]
+
+
 def test_an_older_version_never_takes_a_newer_one_s_place() -> None:
     vault, behind = Vault(), Vault()
     vault.remember(DATABASE, KEY, _manifest(5, "h5"))
@@ -536,6 +554,7 @@ def test_no_key_in_a_repr() -> None:
     vault = Vault()
     unlocked = vault.remember(DATABASE, KEY, _manifest(3, "h3"))
     assert "k" * 8 not in repr(vault) + repr(unlocked)
+    assert "AccessList" not in repr(unlocked)
 
 
 def test_threads_that_take_over_end_with_the_newest_of_each_database() -> None:
