@@ -234,3 +234,12 @@ def test_no_pages_can_be_opened_too_and_tags_are_read_once() -> None:
         assert len(reader.open_pages(0, first, 0)) == 0
     storage.tag_bytes.clear()
     _check(table, reader)
+
+
+def test_a_run_is_sealed_anew_a_few_pages_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scumble.enclave.pages.RESEALED_PAGES", 2)
+    table, storage = table_of("integer", "text(20)"), MemoryStorage()
+    run = _written(table, storage)
+    new = DataKeys(bytes(32), DATABASE)
+    sealed = reseal_run(storage, table, run, RunReader(storage, KEYS, table, run), new)
+    _check(table, RunReader(storage, new, table, sealed))

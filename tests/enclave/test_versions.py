@@ -519,6 +519,16 @@ def test_who_admits_is_asked_about_the_database_whatever_it_is_remembered_by() -
     assert asked == [(OTHER, 3), ("0a0a", 3)]
 
 
+def test_a_version_that_is_as_new_changes_nothing() -> None:
+    """Or two enclaves would hand each other the same for ever, and analysts' sessions go stale each time."""
+    vault, other = Vault(), Vault()
+    before = vault.remember(DATABASE, KEY, _manifest(5, "h5"))
+    other.adopt(vault.export())
+    vault.adopt(other.export())
+    assert vault.get(DATABASE) is before
+    assert vault.changes == 1
+
+
 def test_an_older_version_never_takes_a_newer_one_s_place() -> None:
     vault, behind = Vault(), Vault()
     vault.remember(DATABASE, KEY, _manifest(5, "h5"))
