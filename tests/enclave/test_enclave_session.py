@@ -38,6 +38,7 @@ from scumble.wire.requests import (
     AddGrant,
     BeginLoad,
     Build,
+    CheckPages,
     Commit,
     Create,
     DropTable,
@@ -182,6 +183,52 @@ def test_a_large_request_is_of_a_kind_that_may_be_large(place: Place) -> None:
             asked(task, size + 1)
 
 
+def test_a_small_request_may_name_its_kind_anywhere(place: Place) -> None:
+    start = b'J{"anchor": null, "task": "open"'
+    place.owner.answer(memoryview(start + b" " * (SMALL_BYTES - len(start)) + b"}"))
+    with pytest.raises(InvalidParameter, match="fewer bytes"):
+        place.owner.answer(memoryview(start + b" " * (SMALL_BYTES + 1 - len(start)) + b"}"))
+
+
+def test_a_request_that_names_two_kinds_needs_the_right_to_both(place: Place) -> None:
+    """The first is what it announces, the last what would be done."""
+    place.load()
+    place.grant(grant_of(t="read"))
+    analyst, both = place.opened(ADA), b'J{"task": "open", "task": "grants"}'
+    with pytest.raises(Refused):
+        analyst.answer(memoryview(both))
+    with pytest.raises(InvalidParameter, match="no version is open"):
+        place.session(OWNER, DATA_KEY).answer(memoryview(both))
+    place.owner.answer(memoryview(both))
+
+
+@pytest.mark.parametrize("form", [b"", b"Q", b"j", b" ", b"{"])
+def test_a_request_has_one_of_three_forms(place: Place, form: bytes) -> None:
+    with pytest.raises(InvalidParameter, match="begins with J, X or R"):
+        place.owner.answer(memoryview(form + b'{"task": "grants"}' if form else b""))
+
+
+def test_only_columns_that_there_are_can_be_checked(place: Place) -> None:
+    place.load()
+    run = ask(place.owner, Open(None)).catalog.tables[0].runs[0].id
+    ask(place.owner, CheckPages(run, 0, 0, 1))
+    for column in (-1, 1, 2):
+        with pytest.raises(InvalidParameter, match="no column of this number"):
+            ask(place.owner, CheckPages(run, column, 0, 1))
+    with pytest.raises(Stale):
+        ask(place.owner, CheckPages("00" * 16, 0, 0, 1))
+
+
+def test_an_opening_is_answered_at_one_length_whatever_is_visible(place: Place) -> None:
+    place.load()
+    for number in range(20):
+        table = f"secret{number}"
+        place.load(replace(LOAD, batch=f"{number:032x}", table=table, table_id=f"{number:032x}", orders=()))
+    place.grant(grant_of(t="read"))
+    lengths = {len(each.answer(memoryview(pack_request(Open(None))))) for each in (place.owner, place.session(ADA))}
+    assert len(lengths) == 1
+
+
 def test_a_reader_reads_and_a_loader_does_not(place: Place) -> None:
     place.load()
     place.grant(grant_of(t="read"))
@@ -287,7 +334,7 @@ def test_plans_are_numbered_counted_and_forgotten(place: Place) -> None:
     assert [ask(place.owner, Prepare(plan())).plan for _ in range(3)] == [0, 1, 2]
     one = place.owner.plan_bytes // 3
     assert one >= NODE_BYTES * plan().nodes
-    for number in (3, 4):
+    for number in (-1, 3, 4):
         with pytest.raises(InvalidParameter, match="no plan of this number"):
             place.owner.answer(memoryview(pack_execution(number, [Scan(0, 0, [(0, 1)])], BOUNDS)))
     ask(place.owner, ForgetPlans())

@@ -1,16 +1,23 @@
 """Pages: every width, nullable or not, comes back as it was; and nothing else opens in its place."""
 
 import hashlib
+import hmac
+import struct
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from enclave_tables import DATABASE, KEYS, TYPES, MemoryStorage, table_of
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from enclave_tables import DATA_KEY, DATABASE, KEYS, TYPES, MemoryStorage, table_of
 from numpy.typing import NDArray
 
+from scumble.enclave.grants import AccessList
+from scumble.enclave.manifests import seal_manifest
 from scumble.enclave.pages import DataKeys, RunReader, RunWriter, Scratch, reseal_run
 from scumble.errors import Tampered
-from scumble.wire.catalog import TAG_BYTES, Run, Table
+from scumble.wire.catalog import TAG_BYTES, Catalog, Run, Table
 
 PAGE_ROWS, PAGES = 16, 5
 ROWS = PAGE_ROWS * PAGES
@@ -191,3 +198,48 @@ def test_no_two_pages_are_sealed_alike() -> None:
     seen = {bytes(c[at : at + slot]) for c in storage.pages.values() for at in range(0, len(c), slot)}
     assert len(seen) == 4 * PAGES
     assert len({page[:16] for page in seen}) == 4 * PAGES
+
+
+def test_a_page_is_sealed_as_it_is_written_down() -> None:
+    """By hand: a key for the run, a nonce of column and page, and associated data that says whose it is."""
+    table, storage = table_of("integer", "integer not null"), MemoryStorage()
+    run = _written(table, storage)
+    key = HKDF(SHA256(), 32, bytes.fromhex(RUN), b"scumble run v1|" + DATABASE.encode()).derive(DATA_KEY)
+    for column, page in ((0, 0), (1, 3)):
+        slot = storage.shapes[RUN][column][1]
+        sealed = bytes(storage.pages[RUN, column][page * slot : (page + 1) * slot])
+        place = struct.pack("<iq", column, page)
+        prefix = b"scumble page v1" + bytes.fromhex(table.id) + bytes.fromhex(RUN) + struct.pack("<q", PAGES)
+        plain = AESGCM(key).decrypt(place, sealed, prefix + place)
+        words = _words(table, column)[0][page * PAGE_ROWS : (page + 1) * PAGE_ROWS]
+        assert plain.startswith(words.astype("<i4").tobytes())
+    assert run.pages == PAGES
+
+
+def test_each_purpose_has_a_key_of_its_own_from_the_data_key() -> None:
+    def derived(purpose: bytes) -> bytes:
+        return HKDF(SHA256(), 32, None, purpose + b"|" + DATABASE.encode()).derive(DATA_KEY)
+
+    assert KEYS.noise() == derived(b"scumble index noise v1")
+    assert KEYS.fingerprint(b"digest") == hmac.digest(derived(b"scumble rows v1"), b"digest", "sha256")
+    public, sealed = seal_manifest(KEYS, Catalog(DATABASE, 1, "", ()), {}, AccessList(bytes(32)))
+    secret = AESGCM(derived(b"scumble manifest v1")).decrypt(sealed[:12], sealed[12:], public)
+    assert secret[4:] == AccessList(bytes(32)).to_bytes()
+
+
+def test_no_pages_can_be_opened_too_and_tags_are_read_once() -> None:
+    table, storage = table_of("integer"), MemoryStorage()
+    reader = RunReader(storage, KEYS, table, _written(table, storage))
+    for first in (0, 2, PAGES):
+        assert len(reader.open_pages(0, first, 0)) == 0
+    storage.tag_bytes.clear()
+    _check(table, reader)
+
+
+def test_a_run_is_sealed_anew_a_few_pages_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scumble.enclave.pages.RESEALED_PAGES", 2)
+    table, storage = table_of("integer", "text(20)"), MemoryStorage()
+    run = _written(table, storage)
+    new = DataKeys(bytes(32), DATABASE)
+    sealed = reseal_run(storage, table, run, RunReader(storage, KEYS, table, run), new)
+    _check(table, RunReader(storage, new, table, sealed))

@@ -20,7 +20,7 @@ from scumble.enclave.manifests import (
     signed_catalog,
 )
 from scumble.enclave.pages import DataKeys
-from scumble.enclave.vault import Vault
+from scumble.enclave.vault import Unlocked, Vault
 from scumble.errors import ScumbleError, Tampered
 from scumble.wire.catalog import Catalog, Run
 from scumble.wire.grants import Grant
@@ -287,6 +287,16 @@ def test_an_analyst_goes_on_after_a_restore() -> None:
     assert [(link.draft.version, link.draft.restores) for link in links] == [(3, 1), (4, 1)]
 
 
+def test_an_analyst_s_version_follows_the_one_that_was_seen() -> None:
+    storage = MemoryStorage()
+    (anchor,) = _chain(storage, 1)
+    grant = Grant("0" * 16, "ada", ADA.public_key().public_bytes_raw(), {"t": frozenset(["load"])}, Fraction(1))
+    certificate = grant.signed(DATABASE, OWNER).certificate()
+    storage.commit(2, signed_manifest(KEYS, _catalog(2, anchor[2]), {RUN: 1}, ACCESS, ADA, certificate))
+    (link,) = links_since(storage, open_head(storage, KEYS, DATABASE), anchor)
+    assert link.certificate == certificate
+
+
 class WatchedStorage(MemoryStorage):
     """It notes which versions are asked for."""
 
@@ -491,6 +501,34 @@ def test_another_enclave_takes_over_what_is_newer() -> None:
     assert _known(one) == (KEY, 3, "h3")
 
 
+def test_who_admits_is_asked_about_the_database_whatever_it_is_remembered_by() -> None:
+    """One of release 0.1 is remembered by its id and its owner's key."""
+    vault, other, asked = Vault(), Vault(), []
+    for name in (OTHER, f"0a0a {OWNER_KEY.hex()}"):
+        vault.remember(name, KEY, _manifest(3, "h3"))
+
+    def admits(database: str, known: Unlocked) -> bool:
+        asked.append((database, known.version))
+        return database == "0a0a"
+
+    other.adopt(vault.export(), admits)
+    assert asked == [(OTHER, 3), ("0a0a", 3)]
+    assert (_known(other, OTHER), _known(other, f"0a0a {OWNER_KEY.hex()}")) == (None, (KEY, 3, "h3"))
+    asked.clear()
+    assert set(json.loads(vault.export(admits))) == {f"0a0a {OWNER_KEY.hex()}"}
+    assert asked == [(OTHER, 3), ("0a0a", 3)]
+
+
+def test_a_version_that_is_as_new_changes_nothing() -> None:
+    """Or two enclaves would hand each other the same for ever, and analysts' sessions go stale each time."""
+    vault, other = Vault(), Vault()
+    before = vault.remember(DATABASE, KEY, _manifest(5, "h5"))
+    other.adopt(vault.export())
+    vault.adopt(other.export())
+    assert vault.get(DATABASE) is before
+    assert vault.changes == 1
+
+
 def test_an_older_version_never_takes_a_newer_one_s_place() -> None:
     vault, behind = Vault(), Vault()
     vault.remember(DATABASE, KEY, _manifest(5, "h5"))
@@ -526,6 +564,7 @@ def test_no_key_in_a_repr() -> None:
     vault = Vault()
     unlocked = vault.remember(DATABASE, KEY, _manifest(3, "h3"))
     assert "k" * 8 not in repr(vault) + repr(unlocked)
+    assert "AccessList" not in repr(unlocked)
 
 
 def test_threads_that_take_over_end_with_the_newest_of_each_database() -> None:

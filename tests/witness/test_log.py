@@ -283,3 +283,12 @@ def test_a_folder_of_a_witness_is_its_own_and_a_file_is_none(witness: Witness, t
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(FileError, match="cannot hold a witness"):
         Witness(tmp_path / "file")
+
+
+@pytest.mark.parametrize("text", ["", "zz", "00" * 31])
+def test_what_is_no_key_of_a_witness_is_not_replaced(tmp_path: Path, text: str) -> None:
+    Witness(tmp_path).close()
+    (tmp_path / "witness.key").write_text(text)
+    with pytest.raises(Corrupt, match="no key of a witness"):
+        Witness(tmp_path)
+    assert (tmp_path / "witness.key").read_text() == text
