@@ -433,6 +433,9 @@ def test_a_document_is_signed_if_it_can_be_read_back_and_is_too_long_otherwise()
     assert SignedPolicy.read(longest.to_bytes(), DATABASE, public(OWNER)) == longest
     with pytest.raises(InvalidParameter, match="too long"):
         made(most + 1)
+    longer = SignedPolicy(DATABASE, 1, 0, Policy(allow_advisories=frozenset({"a" * (most + 100)})), bytes(64))
+    with pytest.raises(Tampered):
+        SignedPolicy.parse(longer.to_bytes())
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,11 @@ def test_a_certificate_table_counts_only_with_amds_reports(tmp_path: Path, monke
         assert producer("tsm", root=tmp_path).evidence(DATA).extras == {}
 
 
+def test_a_host_that_hands_out_no_certificates_adds_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with mounted(FakeConfigfs(tmp_path, "sev_guest", snp_answer, auxiliary=False), monkeypatch):
+        assert producer("tsm", root=tmp_path).evidence(DATA).extras == {}
+
+
 def test_a_failure_of_the_interface_is_named_by_its_code_if_it_has_one() -> None:
     for error, said in (
         (PermissionError(errno.EPERM, ""), r"cannot be used \(EPERM\)\n"),

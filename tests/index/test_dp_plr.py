@@ -1,6 +1,7 @@
 """The index as its users call it, beyond what tests/lab/test_comparators.py asks of every index."""
 
 import datetime as dt
+import math
 import re
 import subprocess
 import sys
@@ -206,6 +207,8 @@ scumble.DPPLRIndex().fit([1], domain=scumble.IntegerDomain(0, 9), budget=ledger.
         {"slack": "none"},
         {"alpha_s": 8},
         {"alpha_s": -8, "slack": "paper"},
+        {"alpha_s": 0, "slack": "paper"},
+        {"alpha_s": 8, "slack": "measured"},
     ],
     ids=str,
 )
@@ -257,6 +260,31 @@ def test_lossless_says_its_delta() -> None:
     index = DPPLRIndex(slack="lossless").fit([1] * 100, domain=IntegerDomain(0, 9), budget=budget)
     assert index.summary().beta == 0
     assert index.summary().delta == 1e-5
+
+
+@pytest.mark.parametrize("epsilon", ["0.01", "100"])
+def test_a_fit_follows_the_curve_as_closely_as_its_noise_makes_sense(epsilon: str) -> None:
+    counts, domain = np.arange(300) % 7, IntegerDomain(0, 299)
+    free = DPPLRIndex().fit_counts(counts, domain=domain, budget=spend(epsilon))
+    assert free.model.segments.max_error == max(1, math.ceil(free.noisy_curve.noise_rms))
+    roomy = DPPLRIndex(max_segments=300).fit_counts(counts, domain=domain, budget=spend(epsilon))
+    assert roomy.model.segments.max_error == max(1, math.ceil(roomy.noisy_curve.noise_rms / 2))
+    asked = DPPLRIndex(max_error=17).fit_counts(counts, domain=domain, budget=spend(epsilon))
+    assert asked.model.segments.max_error == 17
+
+
+def test_a_model_states_what_was_charged_and_how_many_rows_there_may_be() -> None:
+    counts, domain = np.full(20, 3), IntegerDomain(0, 19)
+    budget = unsafe_budget(2, delta="1/8", rows_per_user=2)
+    model = DPPLRIndex().fit_counts(counts, domain=domain, budget=budget, beta="1/1000").model
+    assert (model.epsilon, model.delta, model.beta) == (Fraction(2), Fraction(0), Fraction(1, 1000))
+    assert model.capacity == model.segments.at(19) + model.slack_rows
+    budget = unsafe_budget(2, delta="1/8", rows_per_user=2)
+    model = (
+        DPPLRIndex(slack="lossless").fit_counts(counts, domain=domain, budget=budget, beta="1/1000", capacity=61).model
+    )
+    assert (model.epsilon, model.delta, model.beta) == (Fraction(2), Fraction(1, 8), Fraction(0))
+    assert model.capacity == 61
 
 
 def test_nothing_secret_is_shown() -> None:
