@@ -245,6 +245,10 @@ def test_a_version_that_another_process_saw_first_stays_the_newest(
     later = remembered(path)
     open_one.take(before, seen)
     assert remembered(path) == later
+    forked = Anchor(2, _hash(9))
+    forked.save(anchor_path(path), OWNER.anchor_key())
+    open_one.take(before, seen)
+    assert remembered(path) == forked.seen
 
 
 def test_an_owner_without_an_anchor_has_to_say_so(service: Scripted, open_one: Versions, path: Path) -> None:
@@ -522,7 +526,17 @@ class Absent:
         raise Unwitnessed("nobody has cosigned it", hint="wait")
 
 
+def opening_without(service: Scripted, path: Path) -> Versions:
+    opened = opening(service, path)
+    opened.witnesses = Absent()  # type: ignore[assignment]
+    return opened
+
+
 def test_too_few_witnesses_are_told_of_when_nobody_is_writing(service: Scripted, open_one: Versions) -> None:
+    with opening(service, open_one.key_path).writing():
+        pass  # nothing was made that they could cosign
+    with pytest.raises(Unwitnessed, match="the change was stored"):
+        opening_without(service, open_one.key_path).change(CHANGE)
     with open_one.writing():
         open_one.change(CHANGE)
     open_one.witnesses = Absent()  # type: ignore[assignment]
