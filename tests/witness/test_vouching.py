@@ -1,5 +1,6 @@
 """What a client makes of witnesses' answers: of real witnesses in folders, on versions without a database."""
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -137,7 +138,11 @@ def test_cosignatures_of_another_version_or_database_or_witness_do_not_count(
     chosen: Witnesses, places: dict[str, bytes], tmp_path: Path
 ) -> None:
     chosen.vouch(KEY, opened(FIRST), never)
+    assert json.loads((tmp_path / "clinic.cosigned").read_bytes())["format"] == 1
     assert chosen.cosigned(KEY, (0, 2, FIRST.draft.hash)) == {}
+    one = dict([*places.items()][:1])
+    Listed(1, one).save(chosen.path(KEY))
+    assert chosen.cosigned(KEY, FIRST.draft.seen).keys() == set(one.values())
     other = Made().keys[0]
     chosen_elsewhere = Witnesses(tmp_path / "clinic.key")
     assert chosen_elsewhere.cosigned(other, FIRST.draft.seen) == {}
