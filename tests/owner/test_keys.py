@@ -94,6 +94,7 @@ def test_the_first_owner_of_a_database_that_is_named_after_it_stays_the_same() -
     assert owner.public_key() == OwnerKey("0b" * 20, bytes(32)).public_key()
     drawn = OwnerKey.draw()
     assert drawn.database == database_id(drawn.public_key(), drawn.nonce())
+    assert (drawn.title().version, drawn.title(3).version) == (1, 3)
     assert (drawn.title().nonce, OwnerKey(DATABASE, bytes(32)).title().nonce) == (drawn.nonce(), b"")
 
 

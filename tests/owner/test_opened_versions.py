@@ -245,6 +245,10 @@ def test_a_version_that_another_process_saw_first_stays_the_newest(
     later = remembered(path)
     open_one.take(before, seen)
     assert remembered(path) == later
+    forked = Anchor(2, _hash(9))
+    forked.save(anchor_path(path), OWNER.anchor_key())
+    open_one.take(before, seen)
+    assert remembered(path) == forked.seen
 
 
 def test_an_owner_without_an_anchor_has_to_say_so(service: Scripted, open_one: Versions, path: Path) -> None:
@@ -314,6 +318,18 @@ def test_of_two_roots_the_one_that_fits_is_taken(service: Scripted, open_one: Ve
         service.fails = [*failures]
         with pytest.raises(Tampered):
             opening(service, path, both)
+
+
+def test_while_there_are_two_roots_what_fails_under_one_is_tried_with_both(
+    service: Scripted, open_one: Versions
+) -> None:
+    open_one.key = OwnerKey(DATABASE, OWNER.root, OTHER.root)
+    service.fails = [Tampered()]
+    open_one.open_newest()
+    open_one.key = OWNER
+    service.fails = [Tampered()]
+    with pytest.raises(Tampered):
+        open_one.open_newest()
 
 
 def test_a_key_that_was_changed_elsewhere_is_read_again(service: Scripted, open_one: Versions, path: Path) -> None:
@@ -522,7 +538,17 @@ class Absent:
         raise Unwitnessed("nobody has cosigned it", hint="wait")
 
 
+def opening_without(service: Scripted, path: Path) -> Versions:
+    opened = opening(service, path)
+    opened.witnesses = Absent()  # type: ignore[assignment]
+    return opened
+
+
 def test_too_few_witnesses_are_told_of_when_nobody_is_writing(service: Scripted, open_one: Versions) -> None:
+    with opening(service, open_one.key_path).writing():
+        pass  # nothing was made that they could cosign
+    with pytest.raises(Unwitnessed, match="the change was stored"):
+        opening_without(service, open_one.key_path).change(CHANGE)
     with open_one.writing():
         open_one.change(CHANGE)
     open_one.witnesses = Absent()  # type: ignore[assignment]
@@ -545,6 +571,19 @@ def test_too_few_witnesses_are_told_of_when_nobody_is_writing(service: Scripted,
     open_one.witnesses = Witnesses(open_one.key_path)
     with open_one.writing():
         pass  # what was told once is not told again
+
+
+def test_witnesses_see_a_change_once(service: Scripted, open_one: Versions, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+
+    def vouch(key: Key, opened: Opened, since: object) -> bool:
+        seen.append(opened.version)
+        return True
+
+    with open_one.writing():
+        monkeypatch.setattr(open_one.witnesses, "vouch", vouch)
+        open_one.change(CHANGE)
+    assert seen == [3]
 
 
 def test_a_change_that_witnesses_have_overtaken_is_followed_by_the_newest(
@@ -733,6 +772,15 @@ def test_a_version_that_is_not_this_owners_is_refused(
 ) -> None:
     with pytest.raises(Tampered):
         check_opened(change(shown()), key, None, owner)
+
+
+def test_the_genuine_version_of_another_database_is_not_this_ones() -> None:
+    """The service shows it to an analyst who knows no owner yet, or to the owner of what nobody has signed."""
+    with pytest.raises(Tampered):
+        check_opened(shown(), AnalystKey("0b" * 20, bytes(32)), None, None)
+    unsigned = Opened(Catalog("0c" * 16, 3, _hash(2), ()), _hash(3), b"", None, (), (), ())
+    with pytest.raises(Tampered):
+        check_opened(unsigned, OwnerKey("0d" * 16, bytes(32)), None, None)
 
 
 def test_whoever_followed_a_known_owner_is_accepted_by_an_analyst() -> None:

@@ -1,6 +1,7 @@
 """Requests, jobs and calls: the wire stays as it was, and a wrong field is refused by its name."""
 
 import json
+from dataclasses import FrozenInstanceError
 from fractions import Fraction
 from typing import Any
 
@@ -12,7 +13,7 @@ from scumble.types import Column, Schema, parse_domain, parse_type
 from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant
 from scumble.wire.lineage import Title
-from scumble.wire.messages import from_fields, from_list, to_list
+from scumble.wire.messages import from_fields, from_list, read_fraction, to_list
 from scumble.wire.pipe import Call, CreateRun, FinishRun, Greet, Job, Rank, ReadPages, Relay, Share, unpack_answer
 from scumble.wire.plan import Aggregate, Aggregates, Constant, Plan
 from scumble.wire.requests import (
@@ -188,3 +189,33 @@ def test_an_answer_states_what_its_job_asks_for() -> None:
     for job, header in ((Greet(), [2]), (Greet(), [True, 2]), (Rank(1), [True, 2]), (Share(), [1, 2]), (Share(), [])):
         with pytest.raises(Exception, match="protocol"):
             unpack_answer(job, header)  # type: ignore[misc]
+
+
+def test_a_message_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        setattr(RevokeGrant("ada"), "name", "bob")  # noqa: B010  mypy knows it already
+
+
+def test_a_field_that_there_is_not_is_told_from_one_that_is_wrong() -> None:
+    with pytest.raises(InvalidParameter, match="has no field 'more'"):
+        from_fields(Build, {"real_rows": 3, "batch": "b", "more": 1})
+
+
+@pytest.mark.parametrize("revoked", ["ab", {"ab": 1}, None])
+def test_what_is_no_list_is_not_read_as_one(revoked: object) -> None:
+    with pytest.raises(InvalidParameter, match="'revoked'"):
+        from_fields(Restore, {"restores": 1, "revoked": revoked, "used": []})
+
+
+@pytest.mark.parametrize("text", ["1e5", "1.5", "1_0", " 1", "+1", "1/-2", "", "1/", "/2", "nan", "1" * 4001, "1/0"])
+def test_an_amount_is_a_fraction_and_nothing_else_that_python_reads(text: str) -> None:
+    assert read_fraction("-1/3") == Fraction(-1, 3)
+    assert read_fraction("7") == 7
+    with pytest.raises((ValueError, ZeroDivisionError)):
+        read_fraction(text)
+
+
+@pytest.mark.parametrize("value", [5, 0.5, None, Fraction(1, 3), ["1"]])
+def test_an_amount_is_text(value: object) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        read_fraction(value)
