@@ -53,14 +53,15 @@ class Warm:
 
 
 class _Only:
-    """Keep these tests, in this order; an id is a test's, or the path of a file with all of its tests."""
+    """Keep these tests, in this order; a name is a test's, with or without its parameters, or a file's."""
 
     def __init__(self, wanted: Sequence[str]) -> None:
         self._order = {name: number for number, name in enumerate(wanted)}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         def place(item: pytest.Item) -> int | None:
-            return self._order.get(item.nodeid, self._order.get(item.nodeid.partition("::")[0]))
+            names = item.nodeid, item.nodeid.partition("[")[0], item.nodeid.partition("::")[0]
+            return next((self._order[name] for name in names if name in self._order), None)
 
         kept = [(number, item) for item in items if (number := place(item)) is not None]
         items[:] = [item for _, item in sorted(kept, key=lambda one: one[0])]

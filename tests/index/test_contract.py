@@ -133,6 +133,8 @@ def test_a_capacity_holds_the_rows_and_is_below_the_most() -> None:
 
 def test_counts_are_whole_from_zero_on_and_no_more_than_the_most_together() -> None:
     assert MAX_ROWS == 2**36 - 1
+    with pytest.raises(InvalidKeys):
+        Histogram.of_counts([2**62] * 4, 4)  # whose sum is 0 in 64 bits
     assert Histogram.of_counts([MAX_ROWS - 1, 1, 0], 3).fits(MAX_ROWS)
     assert not Histogram.of_counts([MAX_ROWS - 1, 1, 0], 3).fits(MAX_ROWS - 1)
     for counts in ([MAX_ROWS, 1, 0], [5, -1, 0], [1.0, 2.0, 3.0], [[1, 2, 3]], [True, False, True]):

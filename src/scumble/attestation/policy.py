@@ -277,8 +277,11 @@ class Policy:
             found.append(
                 f"minimum_tcb_evaluation: {other.minimum_tcb_evaluation} instead of {self.minimum_tcb_evaluation}"
             )
-        if self.maximum_age_days is not None and (other.maximum_age_days or 1 << 31) > self.maximum_age_days:
-            found.append(f"maximum_age_days: {other.maximum_age_days or 'any'} instead of {self.maximum_age_days}")
+        if self.maximum_age_days is not None:
+            if other.maximum_age_days is None:
+                found.append(f"maximum_age_days: any instead of {self.maximum_age_days}")
+            elif other.maximum_age_days > self.maximum_age_days:
+                found.append(f"maximum_age_days: {other.maximum_age_days} instead of {self.maximum_age_days}")
         if HIDING.index(other.ciphertext_hiding) < HIDING.index(self.ciphertext_hiding):
             found.append(f"ciphertext_hiding: {other.ciphertext_hiding} instead of {self.ciphertext_hiding}")
         if not other.minimum_tcb.reaches(self.minimum_tcb):

@@ -46,7 +46,7 @@ class Histogram:
                 hint="pass one count for every rank of the domain, zeros included",
             )
         array = np.ascontiguousarray(array, dtype=np.int64)
-        if array.min() < 0 or array.sum() > MAX_ROWS:
+        if array.min() < 0 or array.max() > MAX_ROWS or array.sum() > MAX_ROWS:  # a sum of larger ones could wrap
             raise InvalidKeys("the counts must be non-negative and add up to less than 2^36", hint="check their source")
         return cls(array)
 
