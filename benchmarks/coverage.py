@@ -16,7 +16,7 @@ from benchmarks.data import make_counts
 from benchmarks.figure import Figure, Size, fitted, say
 from benchmarks.overhead import lost_rows
 from scumble import DPPLRIndex
-from scumble.index.slack import SLACK_SHARE, lossless_delta, shift
+from scumble.index.slack import SLACK_SHARE, SLACKS, shift
 
 __all__ = ["expected", "losses", "measure"]
 
@@ -39,7 +39,7 @@ def expected() -> float:
 def losses(size: int, rows: int, builds: int, **options: Any) -> int:
     """In how many of some builds any lookup loses a row."""
     counts = make_counts("lognormal", size, rows)
-    delta = lossless_delta(Fraction(1), BETA) if options.get("slack") == "lossless" else 0
+    delta = SLACKS["lossless"].delta(Fraction(1), BETA) if options.get("slack") == "lossless" else 0
     lost = 0
     for _ in range(builds):
         lost += lost_rows(fitted(DPPLRIndex(**options), counts, 1, delta, beta=BETA).model, counts)

@@ -19,7 +19,7 @@ from scumble import DPPLRIndex
 from scumble.index import slack
 from scumble.index.file import IndexModel
 from scumble.index.mechanisms import scumble as mechanism
-from scumble.index.slack import lossless_delta
+from scumble.index.slack import SLACKS
 
 __all__ = ["build", "lost_rows", "measure", "overhead_rows", "sweep"]
 
@@ -44,7 +44,7 @@ SIZES: dict[Size, dict[str, Any]] = {
 def build(counts: Counts, epsilon: float | Fraction = 1, **options: Any) -> IndexModel:
     """One index over the ranks themselves."""
     options = {"max_bytes": MAX_BYTES, **options} if "max_error" not in options else options
-    delta = lossless_delta(Fraction(epsilon), BETA) if options.get("slack") == "lossless" else 0
+    delta = SLACKS["lossless"].delta(Fraction(epsilon), BETA) if options.get("slack") == "lossless" else 0
     return fitted(DPPLRIndex(**options), counts, epsilon, delta, beta=BETA).model
 
 

@@ -25,9 +25,8 @@ from benchmarks.paper.style import INK, SHADES, log_axis, short
 from scumble import DPPLRIndex
 from scumble.index.contract import Index
 from scumble.index.mechanisms.paper import BinaryTree
-from scumble.index.slack import lossless_delta
 from scumble.lab.comparators import CryptEpsilonIndex, DPBPlusTreeIndex, SpecialIndex
-from scumble.lab.comparators.curves import special_shift
+from scumble.lab.comparators.curves import special_shift, truncation_delta
 from scumble.lab.comparators.dp_rmi import DPRMIIndex
 from scumble.lab.comparators.fmi import FMIIndex
 from scumble.privacy.noise import discrete_laplace
@@ -239,7 +238,7 @@ def _crypt(n: int, epsilon: Fraction, beta: Fraction, builds: int) -> tuple[Sett
 
 def _special(n: int, epsilon: Fraction, beta: Fraction, builds: int) -> tuple[Setting, Samples]:
     """Built with a smaller beta of its own, which sets mu: for a large one and epsilon 10 its delta would exceed 1."""
-    counts, delta = rough_counts(n, MOST_ROWS), lossless_delta(epsilon, SPECIAL_BETA)
+    counts, delta = rough_counts(n, MOST_ROWS), truncation_delta(epsilon, SPECIAL_BETA)
     last: list[SpecialIndex] = []
 
     def make() -> Index:

@@ -11,7 +11,7 @@ from benchmarks.figure import Size
 from benchmarks.paper.data import DATASETS
 from benchmarks.paper.lab import Lab
 from scumble.errors import ScumbleError
-from scumble.index.slack import lossless_delta
+from scumble.lab.comparators.curves import truncation_delta
 from scumble.lab.compare import KINDS, Case, Contender, Lookups, every_index, measure
 
 __all__ = ["BETA", "QUERIES", "contenders", "datasets", "looked_up"]
@@ -44,7 +44,7 @@ def looked_up(lab: Lab, dataset: str, contender: Contender, epsilon: Fraction = 
     def make() -> dict[str, Any]:
         data = lab.dataset(dataset)
         lookups = Lookups.sample(data.counts, QUERIES)
-        case = Case(data.counts, data.domain, epsilon, BETA, lossless_delta(epsilon, BETA))
+        case = Case(data.counts, data.domain, epsilon, BETA, truncation_delta(epsilon, BETA))
         try:
             runs = [measure(contender, case, lookups) for _ in range(builds)]
         except (ScumbleError, MemoryError) as refusal:

@@ -15,7 +15,7 @@ from benchmarks.paper.lab import Lab
 from scumble import IntegerDomain
 from scumble.errors import ScumbleError
 from scumble.index.dp_plr import DPPLRIndex
-from scumble.index.slack import lossless_delta
+from scumble.lab.comparators.curves import truncation_delta
 from scumble.lab.compare import Case, Contender, build, every_index
 
 __all__ = ["CAPPED", "SIZES", "contenders", "grown"]
@@ -45,7 +45,7 @@ def grown(lab: Lab, size: int, contender: Contender) -> dict[str, Any] | None:
 
     def make() -> dict[str, Any]:
         counts, domain = make_counts("lognormal", size, ROWS_PER_KEY * size), IntegerDomain(0, size - 1)
-        case = Case(counts, domain, Fraction(1), BETA, lossless_delta(Fraction(1), BETA))
+        case = Case(counts, domain, Fraction(1), BETA, truncation_delta(Fraction(1), BETA))
         spent = []
         try:
             with one_core():

@@ -73,15 +73,6 @@ def cut_law(deviation: int, epsilon: Fraction, moved: int) -> dict[int, mpmath.m
     return law
 
 
-def test_a_delta_is_rounded_up_to_twelve_digits() -> None:
-    with mpmath.workprec(400):
-        for epsilon in (Fraction(1), Fraction(1, 3), Fraction(20)):
-            whole = 1 + mpmath.exp(mpmath.mpf(epsilon.numerator) / epsilon.denominator)
-            places = 12 - len(str(int(whole)))
-            digits = int(mpmath.ceil(whole * mpmath.mpf(10) ** places))
-            assert lossless_delta(epsilon, MILLIONTH) == Fraction(digits, 10 ** (places + 6))
-
-
 def test_a_bound_is_never_negative() -> None:
     assert (
         min(release_bound(HUNDRED - 100, Fraction(1, 10), Fraction(99, 100), lossless=False) for _ in range(200)) == 0

@@ -10,6 +10,7 @@ from math import exp, sqrt
 from pathlib import Path
 from types import SimpleNamespace
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -520,6 +521,15 @@ def test_the_delta_of_special_is_enough_and_none_would_not_be() -> None:
         for one, other in (laws, laws[::-1]):
             excess = np.maximum(0, one - exp(epsilon) * other).sum()
             assert 0.5 * beta < excess < truncation_delta(Fraction(epsilon), Fraction(beta))
+
+
+def test_the_delta_of_special_is_rounded_up_to_twelve_digits() -> None:
+    with mpmath.workprec(400):
+        for epsilon in (Fraction(1), Fraction(1, 3), Fraction(20)):
+            whole = 1 + mpmath.exp(mpmath.mpf(epsilon.numerator) / epsilon.denominator)
+            places = 12 - len(str(int(whole)))
+            digits = int(mpmath.ceil(whole * mpmath.mpf(10) ** places))
+            assert truncation_delta(epsilon, Fraction(1, 10**6)) == Fraction(digits, 10 ** (places + 6))
 
 
 # --- DP B+ tree ------------------------------------------------------------------------------------
