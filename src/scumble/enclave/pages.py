@@ -122,6 +122,11 @@ class _Sealing:
         return self.page_rows * self.columns[column].page_row_bytes
 
 
+def reserve_run(storage: Storage, table: Table, run: str, pages: int, page_rows: int) -> None:
+    """Make room for a run: a `RunWriter` of its name may then have more pages, or fewer."""
+    storage.create_run(run, [(pages, table.slot_bytes(column, page_rows)) for column in range(len(table.schema))])
+
+
 class RunWriter:
     """Seals the pages of a new run, any pages of any column at a time."""
 
@@ -130,7 +135,7 @@ class RunWriter:
         self._sealing = _Sealing(keys, table, run, pages, page_rows)
         sizes = [self._sealing.page_bytes(column) for column in range(len(table.schema))]
         self._tags = [bytearray(pages * TAG_BYTES) for _ in sizes]
-        storage.create_run(run, [(pages, size + TAG_BYTES) for size in sizes])
+        reserve_run(storage, table, run, pages, page_rows)
 
     def write(self, column: int, first_page: int, words: Words, valid: Mask | None) -> None:
         """Seal and store whole pages; `words` has a multiple of page_rows rows."""

@@ -48,7 +48,7 @@ POINT = _Point()
 
 
 class PositionRange(NamedTuple):
-    """Positions start, start + 1, ..., stop - 1 of the rows sorted by key."""
+    """Positions start, start + 1, ..., stop - 1 of the rows sorted by key, or laid out in blocks."""
 
     start: int
     stop: int
@@ -71,6 +71,10 @@ class Positions(ABC):
     @abstractmethod
     def stops_at(self, ranks: IntArray) -> IntArray:
         """Where lookups stop whose last rank is each of these, in a new array; clipped by the caller."""
+
+    def unsafe_places(self, counts: IntArray) -> IntArray:
+        """SECRET: the position of every row, in the order of keys, if each rank has so many of them."""
+        return np.arange(counts.sum())
 
     def start_after(self, rank: int) -> int:
         return int(self.starts_after(np.array([rank]))[0])
@@ -230,10 +234,11 @@ class Index(ABC):
 
     def unsafe_outcome(self, counts: IntArray, firsts: IntArray, lasts: IntArray) -> Outcome:
         """SECRET: what lookups of the given ranks bring, against the true counts. For owners who compare indexes."""
-        curve = np.concatenate([[0], np.cumsum(counts)])
+        curve, places = np.concatenate([[0], np.cumsum(counts)]), self.positions.unsafe_places(counts)
         true_starts, true_stops = curve[firsts], curve[lasts + 1]
         starts, stops = self.positions.of_ranks(firsts, lasts)
-        found = np.maximum(0, np.minimum(stops, true_stops) - np.maximum(starts, true_starts))
+        read_from, read_to = np.searchsorted(places, starts), np.searchsorted(places, stops)
+        found = np.maximum(0, np.minimum(read_to, true_stops) - np.maximum(read_from, true_starts))
         rows = true_stops - true_starts
         return Outcome(rows, rows - found, stops - starts)
 

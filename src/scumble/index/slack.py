@@ -6,6 +6,7 @@ rank at once, not one lookup at a time. docs/privacy.md section 5 has the proofs
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
@@ -21,10 +22,24 @@ from scumble.index.mechanisms import Mechanism
 from scumble.index.segments import Segments
 from scumble.privacy.noise import Noise, Words, discrete_laplace
 
-__all__ = ["SLACKS", "SLACK_SHARE", "PaperSlack", "Slack", "SlackName", "lossless_delta", "release_bound", "shift"]
+__all__ = [
+    "BLOCK_SHARE",
+    "MOST_BLOCKS",
+    "SLACKS",
+    "SLACK_SHARE",
+    "MeasuredSlack",
+    "PaperSlack",
+    "Slack",
+    "SlackName",
+    "lossless_delta",
+    "release_bound",
+    "shift",
+]
 
 SlackName = Literal["measured", "paper", "lossless"]
+MOST_BLOCKS = 32
 SLACK_SHARE = Fraction(3, 10)  # of epsilon, for measuring the slack; the curve gets the rest
+BLOCK_SHARE = Fraction(9, 20)  # the same if every block of a run has a slack of its own: a smaller tree needs less
 CHUNK = 1 << 20
 
 
@@ -38,8 +53,8 @@ class Slack(ABC):
     code: ClassVar[int]
     lossless: ClassVar[bool] = False
 
-    def delta(self, epsilon: Fraction, beta: Fraction) -> Fraction:
-        """The delta that it costs for one row, besides epsilon."""
+    def delta(self, epsilon: Fraction, beta: Fraction, blocks: int | None = 1) -> Fraction:
+        """The delta that it costs for one row, besides epsilon, if a run has so many blocks; None stands for any."""
         return Fraction(0)
 
     @abstractmethod
@@ -87,6 +102,28 @@ class MeasuredSlack(Slack):
         words = noise.stream("slack", self.name, epsilon, terms.beta, segments.facts())
         return release_bound(deviation, epsilon, terms.beta, lossless=self.lossless, words=words)
 
+    def release_block_rows(
+        self, histogram: Histogram, terms: Terms, bounds: NDArray[np.int64], halves: Sequence[Segments], noise: Noise
+    ) -> NDArray[np.int64]:
+        """Release a bound for each block: of how far both its curves deviate, and their sum, from its rows.
+
+        Rows count up from the block's start in its first half, and down from its end in its second. Sensitivity: 1
+        for each block, since a row moves each of the three by at most 1, and lies in one block alone, so that the
+        blocks compose in parallel; cost: BLOCK_SHARE of epsilon; docs/privacy.md section 5.4.
+        """
+        blocks, epsilon, beta = len(halves) // 2, terms.epsilon * BLOCK_SHARE, terms.beta / MOST_BLOCKS
+        slacks = np.empty(blocks, dtype=np.int64)
+        for block in range(blocks):
+            pair = halves[2 * block : 2 * block + 2]
+            start, middle, end = map(int, bounds[2 * block : 2 * block + 3])
+            first, second = Histogram(histogram.counts[start:middle]), Histogram(histogram.counts[middle:end])
+            surplus = pair[0].surplus(first) + pair[1].surplus(second)
+            deviation = np.maximum(pair[0].deviation(first), pair[1].deviation_from_end(second))
+            deviation = np.maximum(deviation, np.maximum(surplus, -surplus))
+            words = noise.stream("block slack", self.name, epsilon, beta, start, pair[0].facts(), pair[1].facts())
+            slacks[block] = release_bound(deviation, epsilon, beta, lossless=self.lossless, words=words)
+        return slacks
+
 
 class LosslessSlack(MeasuredSlack):
     """Measure as well, but cut the noise off where rows would be lost: no lookup ever loses one. Costs a delta."""
@@ -95,9 +132,13 @@ class LosslessSlack(MeasuredSlack):
     code = 2
     lossless = True
 
-    def delta(self, epsilon: Fraction, beta: Fraction) -> Fraction:
+    def delta(self, epsilon: Fraction, beta: Fraction, blocks: int | None = 1) -> Fraction:
         """What the cut costs, of noise that has the slack's share of epsilon: docs/privacy.md section 5.2."""
-        return lossless_delta(epsilon * SLACK_SHARE, beta)
+        whole = lossless_delta(epsilon * SLACK_SHARE, beta)
+        if blocks == 1:
+            return whole
+        parts = lossless_delta(epsilon * BLOCK_SHARE, beta / MOST_BLOCKS)
+        return parts if blocks else max(whole, parts)
 
 
 @dataclass(frozen=True)

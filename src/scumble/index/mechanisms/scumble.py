@@ -7,13 +7,14 @@ epsilon given. docs/privacy.md sections 4.2 and 4.3.
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from math import ceil, exp, log, log1p, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scumble.index.curve import Histogram, Knots, NoisyCurve
-from scumble.index.mechanisms import Mechanism, chernoff_bound, cumulant, rates_below, variance
+from scumble.index.mechanisms import Halves, Mechanism, chernoff_bound, cumulant, rates_below, variance
 from scumble.privacy.noise import Fact, Noise, add_discrete_laplace
 
 __all__ = [
@@ -22,12 +23,14 @@ __all__ = [
     "cell_starts",
     "estimate",
     "release_adaptive_curve",
+    "release_halves",
     "scout_tree",
     "wide_tree",
     "worthwhile",
 ]
 
 FAN_OUT = 18
+HALF_FAN_OUT = 9  # of a tree over the few cells of half a block
 SIMULATED_SAMPLES = 1 << 26  # as many as take about a second; a build, however small, takes as long as 2,000
 LEAST_SIMULATED_BETA = Fraction(1, 10**4)
 
@@ -117,9 +120,9 @@ class WideTree:
         return [*sums, counts.copy()]
 
 
-def wide_tree(leaves: int, epsilon: Fraction) -> WideTree:
-    """round(log_18 leaves) levels of near-equal fan-out, each with an equal share of epsilon."""
-    levels = max(1, round(log(leaves) / log(FAN_OUT))) if leaves > 1 else 1
+def wide_tree(leaves: int, epsilon: Fraction, usual_fan_out: int = FAN_OUT) -> WideTree:
+    """Levels of near-equal fan-out, as near to the usual as their number allows, each with an equal share."""
+    levels = max(1, round(log(leaves) / log(usual_fan_out))) if leaves > 1 else 1
     fan_out = ceil(round(leaves ** (1 / levels), 9))
     blocks = tuple(fan_out**level for level in reversed(range(levels)))
     return WideTree(leaves, blocks, (epsilon / levels,) * levels)
@@ -295,4 +298,31 @@ def release_adaptive_curve(histogram: Histogram, epsilon: Fraction, noise: Noise
     return NoisyCurve(size, curve.knots, curve.rows, scout.levels + curve.levels, curve.noise_rms)
 
 
-SCUMBLE = Mechanism(name="scumble", code=0, tree=wide_tree, release=release_adaptive_curve)
+def release_halves(histogram: Histogram, blocks: int, epsilon: Fraction, noise: Noise) -> Halves:
+    """Release the curves of so many blocks of equally many cells, each block in two halves with a tree of their own.
+
+    Scout and trees see the same rows, one after the other, and add up to epsilon. A row counts in the tree of one half
+    alone, and the halves' bounds are public once the scout is: parallel composition, the trees cost as much as one.
+    Sensitivity: 1 a level in L1; neighbours: one row added or removed; docs/privacy.md 4.4.
+    """
+    size, scout = histogram.size, None
+    starts = np.arange(size)
+    if worthwhile(size):
+        scout = scout_tree(size, epsilon * SCOUT_SHARE)
+        epsilon -= scout.epsilon
+        starts = cell_starts(histogram.counts, scout, epsilon, noise)
+    cells, ends = np.add.reduceat(histogram.counts, starts), np.append(starts[1:], size)
+    cuts = np.arange(2 * blocks + 1) * len(starts) // (2 * blocks)
+    curves = []
+    for low, high in pairwise(cuts.tolist()):
+        tree = wide_tree(high - low, epsilon, HALF_FAN_OUT)
+        rows = np.cumsum(estimate(cells[low:high], tree, noise, "half", starts[low:high], ends[low:high]))
+        first, end = int(starts[low]), int(ends[high - 1])
+        curves.append(NoisyCurve(end - first, ends[low:high] - 1 - first, rows, tree.levels, tree.noise_rms))
+    levels = (scout.levels if scout else 0) + max(curve.levels for curve in curves)
+    return Halves(np.append(starts[cuts[:-1]], size), tuple(curves), levels)
+
+
+SCUMBLE = Mechanism(
+    name="scumble", code=0, tree=wide_tree, release=release_adaptive_curve, release_halves=release_halves
+)
