@@ -116,7 +116,7 @@ def test_deviation_is_the_largest_difference(increments: list[int], counts: list
 @given(steps, st.integers(1, 20))
 def test_fewer_segments_on_demand(increments: list[int], most: int) -> None:
     curve = curve_of(increments)
-    segments = fit_within(curve, 1, lambda _: most)
+    (segments,) = fit_within([curve], 1, lambda _: most)
     assert len(segments) <= most
     if segments.max_error > 33:
         # The search is exact to a 32nd, and where the quantum doubles the tolerance falls by as much again.

@@ -106,10 +106,9 @@ class DPPLRIndex(Index):
         if self.max_bytes:
             room = most_segments(self._room(terms), terms.domain.size, MAX_ROWS, MAX_ROWS, curves)
         if room < curves:
-            few = "max_bytes has no room for" if self.max_bytes else "max_segments is less than"
-            raise InvalidParameter(
-                f"{few} {curves} segments, the fewest that there can be", hint="4096 bytes are usual"
-            )
+            least = "a single segment" if curves == 1 else f"{curves} segments, two for each block"
+            few = "max_bytes has" if self.max_bytes else "max_segments leaves"
+            raise InvalidParameter(f"{few} no room for {least}", hint="max_bytes=4096 is usual")
 
     def _build(self, histogram: Histogram, terms: Terms) -> IndexModel:
         """The pipeline of the paper: noisy curve, isotonic regression, segments, slack. Public from the curve on.

@@ -106,17 +106,16 @@ class RunFiles:
         check_name(run, "a run")
         laid_out = Shape.of(shape)
         with writing(_name(run)):
-            made = self._new.get(run)
-            if made is None or made.written:
+            if run not in self._new or self._new[run].written:
                 try:
                     handle = os.open(self._path(run, PAGES), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
                 except FileExistsError:
                     raise Exists("there is already a run of this name", hint="runs are never changed") from None
-                made = self._new[run] = _OpenRun(handle, laid_out, finished=False)
-            made.shape = laid_out
-            os.ftruncate(made.handle, laid_out.pages_bytes)
+                self._new[run] = _OpenRun(handle, laid_out, finished=False)
+            self._new[run].shape = laid_out
+            os.ftruncate(self._new[run].handle, laid_out.pages_bytes)
             if laid_out.pages_bytes:
-                _reserve(made.handle, laid_out.pages_bytes)
+                _reserve(self._new[run].handle, laid_out.pages_bytes)
 
     def write(self, run: str, column: int, first_page: int, pages: bytes | memoryview) -> None:
         opened = self._being_made(run)
