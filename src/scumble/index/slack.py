@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil, exp, log, log1p, log2
 from typing import ClassVar, Literal
 
@@ -31,6 +32,7 @@ __all__ = [
     "PaperSlack",
     "Slack",
     "SlackName",
+    "block_deviations",
     "lossless_delta",
     "release_bound",
     "shift",
@@ -111,17 +113,15 @@ class MeasuredSlack(Slack):
         for each block, since a row moves each of the three by at most 1, and lies in one block alone, so that the
         blocks compose in parallel; cost: BLOCK_SHARE of epsilon; docs/privacy.md section 5.4.
         """
-        blocks, epsilon, beta = len(halves) // 2, terms.epsilon * BLOCK_SHARE, terms.beta / MOST_BLOCKS
-        slacks = np.empty(blocks, dtype=np.int64)
-        for block in range(blocks):
-            pair = halves[2 * block : 2 * block + 2]
-            start, middle, end = map(int, bounds[2 * block : 2 * block + 3])
-            first, second = Histogram(histogram.counts[start:middle]), Histogram(histogram.counts[middle:end])
-            surplus = pair[0].surplus(first) + pair[1].surplus(second)
-            deviation = np.maximum(pair[0].deviation(first), pair[1].deviation_from_end(second))
-            deviation = np.maximum(deviation, np.maximum(surplus, -surplus))
-            words = noise.stream("block slack", self.name, epsilon, beta, start, pair[0].facts(), pair[1].facts())
-            slacks[block] = release_bound(deviation, epsilon, beta, lossless=self.lossless, words=words)
+        epsilon, beta = terms.epsilon * BLOCK_SHARE, terms.beta / MOST_BLOCKS
+        deviations = block_deviations(histogram, bounds, halves)
+        slacks = np.empty(len(deviations), dtype=np.int64)
+        for block in range(len(slacks)):
+            facts = tuple(half.facts() for half in halves[2 * block : 2 * block + 2])
+            words = noise.stream("block slack", self.name, epsilon, beta, block, bounds, *facts)
+            slacks[block] = release_bound(
+                deviations[block : block + 1], epsilon, beta, lossless=self.lossless, words=words
+            )
         return slacks
 
 
@@ -191,6 +191,20 @@ def release_bound(
     return int(np.maximum(deviation + noise + moved, 0)[0])
 
 
+def block_deviations(histogram: Histogram, bounds: NDArray[np.int64], halves: Sequence[Segments]) -> NDArray[np.int64]:
+    """SECRET: how far each block's curves deviate from its rows, counted from the block's ends, or in their sum."""
+    deviations = np.empty(len(halves) // 2, dtype=np.int64)
+    for block in range(len(deviations)):
+        up, down = halves[2 * block : 2 * block + 2]
+        start, middle, end = map(int, bounds[2 * block : 2 * block + 3])
+        first, second = Histogram(histogram.counts[start:middle]), Histogram(histogram.counts[middle:end])
+        surplus = up.surplus(first) + down.surplus(second)
+        deviation = np.maximum(up.deviation(first), down.deviation_from_end(second))
+        deviations[block : block + 1] = np.maximum(deviation, np.maximum(surplus, -surplus))
+    return deviations
+
+
+@lru_cache(maxsize=256)
 def shift(epsilon: Fraction, beta: Fraction) -> int:
     """The least s for which noise of scale 1/epsilon falls below -s with probability at most beta.
 
