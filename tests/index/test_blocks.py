@@ -142,9 +142,11 @@ def test_every_lookup_finds_its_rows(seed: int, blocks: int, slack: str) -> None
 
 
 def test_a_lookup_over_whole_blocks_needs_no_slack() -> None:
-    index = built(np.full(64, 500), 4)
+    counts = np.full(64, 500)
+    index = built(counts, 4)
     blocks = index.model.blocks
     assert blocks is not None
+    assert index.unsafe_dummy_rows(counts) == blocks.rows - 32_000
     for k in range(4):
         first, end = int(blocks.bounds[2 * k]), int(blocks.bounds[2 * k + 2])
         assert tuple(index.lookup(first, end - 1)) == (blocks.places[k], blocks.places[k + 1])
@@ -214,9 +216,15 @@ def test_a_lossless_index_pays_its_delta_for_any_number_of_blocks() -> None:
 
 
 def test_how_many_blocks_suit_a_table() -> None:
-    def suiting(size: int = 2**20, rows: int = 10**6, epsilon: object = 1, **more: bool) -> int:
-        max_bytes = more.pop("max_bytes", 4096)
-        return suitable_blocks(size, rows, Fraction(epsilon), MILLIONTH, max_bytes, **more)  # type: ignore[arg-type]
+    def suiting(
+        size: int = 2**20,
+        rows: int = 10**6,
+        epsilon: str = "1",
+        max_bytes: int | None = 4096,
+        *,
+        nullable: bool = False,
+    ) -> int:
+        return suitable_blocks(size, rows, Fraction(epsilon), MILLIONTH, max_bytes, nullable=nullable)
 
     assert suiting() == suiting(rows=10**8) == MOST_BLOCKS
     assert suiting(rows=1000) == suiting(size=10) == suiting(size=1) == suiting(max_bytes=100) == 1

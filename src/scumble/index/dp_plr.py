@@ -10,7 +10,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from scumble.errors import FileError, InvalidParameter, NotFitted
 from scumble.index.blocks import LEAST_RANKS, Blocks
@@ -196,6 +197,10 @@ class DPPLRIndex(Index):
     @property
     def size_bytes(self) -> int:
         return len(encode(self.model))
+
+    def unsafe_dummy_rows(self, counts: NDArray[np.int64]) -> int:
+        """SECRET: the dummies of its blocks."""
+        return 0 if self.model.blocks is None else self.model.blocks.rows - int(counts.sum())
 
     def summary(self) -> "IndexSummary":
         """Segments, bytes, slack, epsilon, beta, expected overhead: before anything is queried."""

@@ -102,6 +102,11 @@ class IndexModel(Positions):
         rows += self.slack_rows
         return rows
 
+    @property
+    def usual_slack(self) -> int:
+        """What each end of a lookup is widened by, in blocks on average."""
+        return self.slack_rows if self.blocks is None else round(self.blocks.slacks.sum() / len(self.blocks))
+
     def curve(self, ranks: IntArray) -> IntArray:
         """About where the rows up to each rank end, in positions."""
         rows = self.segments.at_many(ranks)

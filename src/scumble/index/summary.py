@@ -69,17 +69,13 @@ def summarize(model: IndexModel) -> IndexSummary:
         bits_per_segment=round(8 * packed / len(segments), 1),
         max_error=segments.max_error,
         slack_rows=model.slack_rows,
-        expected_overhead_rows=min(2 * _usual_slack(model), model.capacity),
+        expected_overhead_rows=min(2 * model.usual_slack, model.capacity),
         capacity=model.capacity,
         blocks=1 if model.blocks is None else len(model.blocks),
         levels=model.levels,
         domain=model.domain.label,
         domain_size=model.domain.size,
     )
-
-
-def _usual_slack(model: IndexModel) -> int:
-    return model.slack_rows if model.blocks is None else round(float(model.blocks.slacks.mean()))
 
 
 def _shown(value: float | str) -> str:
