@@ -220,7 +220,7 @@ LEVEL_SHARES = (
     Fraction(1, 4),
     Fraction(3, 4),
 )  # of the scout's: coarse blocks; ranks, whose noise hides the heavy ones
-COARSE_BLOCKS = 1 << 12  # more would be lost in the noise, fewer would be too wide for cells of clumped keys
+COARSE_BLOCKS = 1 << 12  # in twice as many, clumps of keys would be lost in the noise
 FINE_PER_COARSE = 16
 GROUPS = 16  # of coarse blocks, each judged by itself: 256 blocks tell scatter from noise, and keys differ by region
 ROWS_PER_CELL = 190  # over epsilon: the scatter of so many rows about a straight line stays below the noise
@@ -232,11 +232,13 @@ SPIKE = 4  # noise scales beyond the largest likely step: a search; chance makes
 ROUGH = 4  # standard errors of excess scatter that are no accident: heavy ranks may be behind it, so a search
 WIDESPREAD = Fraction(1, 8)  # of the groups: if more have reason for a search, heavy ranks will be in the others too
 SURE = 2  # standard errors taken off excess scatter before cells follow it: in mere noise they would be far too many
-STEP_ERROR = 2.45  # standard error of a mean of squared steps between Laplace variables: sqrt(3.5 + 2.5) variances
+BEND_ERROR = (
+    2.63  # standard error of their mean square, of Laplace variables: sqrt((126 + 2 * (56 + 5)) / 36) variances
+)
 
 
 def worthwhile(size: int) -> bool:
-    """Whether a domain is so large that a scout pays: a tree over cells beats one over all ranks from 2^14 ranks on."""
+    """Whether a domain is so large that a scout pays: from 2^14 ranks on, except for heavy ranks all over the place."""
     return size >= 4 * COARSE_BLOCKS
 
 
@@ -289,7 +291,7 @@ def find_cells(
 def _suspicious(light: NDArray[np.float64], scout: WideTree) -> NDArray[np.bool_]:
     """The blocks to search, by groups: those with a step, or with more scatter, than noise and chance explain."""
     expected = _expected(light, np.full(len(light), variance(scout.scales[0])))
-    excess, doubt = _roughness(light, expected)
+    excess, doubt = _roughness(light, expected, 1)
     spikes = _steps(light, expected) > log(len(light)) + SPIKE
     groups = (excess > ROUGH * doubt) | (_group_means(spikes.astype(np.float64)) > 0)
     return _spread_out(groups | (groups.mean() > WIDESPREAD), len(light))
@@ -348,8 +350,8 @@ def _cut(
     """
     expected = _expected(light, spread)
     edges = np.flatnonzero(_steps(light, expected) > EDGE) * scout.blocks[0]
-    excess, doubt = _roughness(light, expected)
-    excess = np.maximum(excess - SURE * doubt, 0)
+    seen = (_roughness(light, expected, reach) for reach in (1, LONGEST_CELL))
+    excess = np.max([np.maximum(excess - SURE * doubt, 0) for excess, doubt in seen], axis=0)
     rough = _spread_out(np.maximum(excess, np.median(excess)), len(light))
     scatter = np.minimum(light + rough, CELLS_IN_BLOCK * rows_per_cell)
     scatter = np.maximum(np.maximum(light, scatter), rows_per_cell / LONGEST_CELL)
@@ -375,15 +377,18 @@ def _steps(light: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray
 
 
 def _roughness(
-    light: NDArray[np.float64], expected: NDArray[np.float64]
+    light: NDArray[np.float64], expected: NDArray[np.float64], reach: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """How much more the coarse blocks of each group vary than expected, and the standard error of that.
+    """How much more a coarse block of each group varies than expected, and the standard error of that.
 
-    By half the mean square of the steps between neighbours, so that a slope does not count.
+    By the mean square of second differences between sums of `reach` neighbours, so that a slope does not count.
     """
-    steps = np.diff(light, prepend=light[:1])
-    doubt = STEP_ERROR * expected / sqrt(max(1, len(light) // GROUPS))
-    return _group_means(steps * steps) / 2 - expected, doubt
+    square = np.zeros(len(light))
+    if 3 * reach <= len(light):
+        sums = np.convolve(light, np.ones(reach), "valid")
+        bends = sums[2 * reach :] - 2 * sums[reach:-reach] + sums[: -2 * reach]
+        square[: len(bends)] = bends * bends / (6 * reach)
+    return _group_means(square) - expected, BEND_ERROR * expected * sqrt(reach * GROUPS / len(light))
 
 
 def _group_means(blocks: NDArray[np.float64]) -> NDArray[np.float64]:
