@@ -117,8 +117,8 @@ def test_transcripts_of_several_loads_are_equal(tmp_path: Path, shared_indexes: 
 def test_transcripts_of_an_external_sort_are_equal(
     tmp_path: Path, shared_indexes: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def small(storage: Storage, words: int, chunk_rows: int) -> Rows:
-        return Rows(storage, words, 4 * PAGE_ROWS)
+    def small(storage: Storage, words: int, chunk_rows: int, *name: str) -> Rows:
+        return Rows(storage, words, 4 * PAGE_ROWS, *name)
 
     monkeypatch.setattr("scumble.enclave.loads.Rows", small)
     rng = Random(6)  # noqa: S311

@@ -15,7 +15,7 @@ from scumble.enclave.dummies import FAR, Dummies
 from scumble.enclave.grants import Cost
 from scumble.enclave.loads import Load
 from scumble.enclave.pages import RunReader
-from scumble.errors import Tampered
+from scumble.errors import InvalidParameter, Tampered
 from scumble.index.blocks import Blocks
 from scumble.index.file import decode
 from scumble.types import IntegerDomain
@@ -165,6 +165,21 @@ def test_a_run_without_blocks_has_the_capacity_that_was_sent() -> None:
     assert decode(run.index).blocks is None
     assert run.capacity == 112
     assert dummies.to_bytes() == Dummies.after(100).to_bytes()
+
+
+def test_rows_whose_build_failed_are_not_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By then their keys have given way to what they are sorted by."""
+    monkeypatch.setattr(Load, "_seal", lambda *given: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        loaded([np.arange(100) % SIZE], None)
+    table = table_of("integer not null")
+    load = Load(MemoryStorage(), table, (), PAGE_ROWS, 1 << 20, "ba" * 16, NOTHING)
+    load.append(memoryview(np.zeros((PAGE_ROWS, 1), np.int64).tobytes()))
+    load.reserve(KEYS, PAGE_ROWS)
+    with pytest.raises(ZeroDivisionError):
+        load.build(PAGE_ROWS)
+    with pytest.raises(InvalidParameter, match="used up"):
+        load.build(PAGE_ROWS)
 
 
 def test_as_many_blocks_as_suit_the_capacity() -> None:

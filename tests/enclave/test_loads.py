@@ -17,6 +17,7 @@ from scumble.enclave.pages import RunReader
 from scumble.enclave.vault import Unlocked, Vault
 from scumble.enclave.versions import History, OpenVersion
 from scumble.errors import BadRows, Exists, InvalidParameter, NotFound, Overdraft, Refused, Stale
+from scumble.index.dp_plr import DESIGN
 from scumble.types import parse_domain
 from scumble.wire.catalog import Catalog, Run, Table
 from scumble.wire.charges import Charge
@@ -131,7 +132,7 @@ def test_rows_that_do_not_fill_the_capacity(sent: int, capacity: int) -> None:
     assert storage.shapes == {}
 
 
-def test_the_same_rows_again_give_the_same_indexes_and_any_others_do_not() -> None:
+def test_the_same_rows_again_give_the_same_indexes_and_any_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the same batch, in whatever memory; a row that differs, or another batch, gets noise of its own."""
     rough = tuple(replace(order, epsilon=Fraction(1, 100)) for order in ORDERS)
     rows = _rows(90, 96, 2)
@@ -147,8 +148,23 @@ def test_the_same_rows_again_give_the_same_indexes_and_any_others_do_not() -> No
 
     first = indexes(rows, 1, "ba" * 16)
     assert indexes(rows, 1 << 24, "ba" * 16) == first
-    for changed in (indexes(other, 1, "ba" * 16), indexes(rows, 1, "bb" * 16)):
+    changes = [indexes(other, 1, "ba" * 16), indexes(rows, 1, "bb" * 16)]
+    monkeypatch.setattr(loads, "DESIGN", DESIGN + 1)  # a later release, whose indexes would be others anyway
+    changes.append(indexes(rows, 1, "ba" * 16))
+    for changed in changes:
         assert all(one != another for one, another in zip(first, changed, strict=True))
+
+
+def test_what_was_paid_for_under_another_design_is_not_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sealed() -> bytes:
+        load = Load(MemoryStorage(), TABLE, ORDERS, PAGE_ROWS, 1 << 20, "ba" * 16, NOTHING)
+        load.append(memoryview(_rows(90, 96, 2).tobytes()))
+        return load.seal_rows("ba" * 16, KEYS)
+
+    now = sealed()
+    assert sealed() == now
+    monkeypatch.setattr(loads, "DESIGN", DESIGN + 1)
+    assert sealed() != now
 
 
 # --- what is paid for --------------------------------------------------------------------------------

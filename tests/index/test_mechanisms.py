@@ -15,19 +15,23 @@ from scumble.errors import Corrupt, InvalidParameter
 from scumble.index.curve import Histogram
 from scumble.index.file import MECHANISMS
 from scumble.index.mechanisms import Mechanism, variance
+from scumble.index.mechanisms import scumble as scumble_mechanism
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.mechanisms.scumble import (
+    LONGEST_CELL,
     WideTree,
     _least_squares,
-    cell_starts,
     estimate,
+    find_cells,
     release_adaptive_curve,
+    release_halves,
     scout_tree,
     wide_tree,
     worthwhile,
 )
 from scumble.index.slack import SLACKS, SlackName
 from scumble.privacy.budget import unsafe_budget
+from scumble.privacy.noise import Noise
 
 SIZES = range(1, 65)
 LARGE = [2**17, 2**17 + 12_345, 2**20]
@@ -73,7 +77,7 @@ def test_the_whole_of_epsilon_is_used(make: type) -> None:
 def test_a_scout_costs_what_it_says() -> None:
     scout = scout_tree(2**17 + 5, Fraction(1, 7))
     assert scout.epsilon == Fraction(1, 7)
-    small = WideTree(61, (16, 4, 1), scout.epsilons)
+    small = WideTree(61, (16, 1), scout.epsilons)
     assert worst_cost(small) == Fraction(1, 7)
 
 
@@ -182,11 +186,11 @@ def test_every_node_has_its_own_noise() -> None:
 def test_cells_partition_the_ranks(size: int) -> None:
     counts = np.random.default_rng(size).poisson(1, size)
     scout = scout_tree(size, Fraction(1, 7))
-    starts = cell_starts(counts, scout, Fraction(1, 2))
+    starts = find_cells(counts, scout, Fraction(1, 2)).starts
     assert starts[0] == 0
     assert np.all(np.diff(starts) > 0)
     assert starts[-1] < size
-    assert np.diff(starts).max() <= 4 * scout.blocks[0] + 1
+    assert np.diff(starts).max() <= LONGEST_CELL * scout.blocks[0] + 1
     assert 500 < len(starts) < 20_000
 
 
@@ -195,9 +199,56 @@ def test_heavy_ranks_become_cells_of_their_own() -> None:
     counts = np.zeros(size, dtype=np.int64)
     heavy = np.array([0, 1, 777, 100_000, size - 1])
     counts[heavy] = 5_000
-    starts = set(cell_starts(counts, scout_tree(size, Fraction(1, 2)), Fraction(1, 2)).tolist())
+    starts = set(find_cells(counts, scout_tree(size, Fraction(1, 2)), Fraction(1, 2)).starts.tolist())
     assert set(heavy.tolist()) <= starts
     assert {2, 778, 100_001} <= starts
+
+
+def test_only_groups_with_heavy_ranks_are_searched_and_cost_more() -> None:
+    """Two of sixteen groups here. Smooth keys pay for the coarse blocks alone, but for chance."""
+    size, epsilon = 2**18, Fraction(8)
+    scout = scout_tree(size, epsilon)
+    counts = np.random.default_rng(3).poisson(1, size)
+    smooth = find_cells(counts, scout, epsilon)
+    counts[[5, size // 2]] = 10**6
+    heavy = find_cells(counts, scout, epsilon)
+    assert heavy.searched.sum() > smooth.searched.sum()
+    first = int(np.searchsorted(heavy.starts, size // 16))
+    assert heavy.searched[:3].all()
+    assert heavy.cost(scout, 0, 3) == heavy.cost(scout) == scout.epsilon
+    if not heavy.searched[first : first + 9].any():
+        assert heavy.cost(scout, first, first + 9) == scout.epsilons[0] < scout.epsilon
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_no_row_pays_more_than_epsilon_however_the_scout_searches(
+    monkeypatch: pytest.MonkeyPatch, planted: bool
+) -> None:
+    """Of each rank: every level in which it counts, by what was really added; planted: trees that forget a search."""
+    size, epsilon = 2**14, Fraction(1)
+    counts = np.random.default_rng(4).poisson(3, size)
+    counts[[100, 9000]] = 5000
+    if planted:
+        monkeypatch.setattr(scumble_mechanism.Cells, "cost", lambda cells, scout, *some: scout.epsilons[0])
+    paid = np.zeros(size, dtype=object)
+    original = scumble_mechanism.estimate
+
+    def charged(given, tree, noise=None, what="", *facts):  # type: ignore[no-untyped-def]
+        if what == "scout's blocks":
+            paid[:] += tree.epsilon
+        elif what == "scout's ranks":
+            width = facts[1][0]
+            for block in facts[2].tolist():
+                paid[block * width : (block + 1) * width] += tree.epsilon
+        else:
+            paid[int(facts[0][0]) : int(facts[1][-1])] += tree.epsilon
+        return original(given, tree, noise, what, *facts)
+
+    monkeypatch.setattr(scumble_mechanism, "estimate", charged)
+    release_halves(Histogram(counts), 8, epsilon, Noise.fresh())
+    assert (max(paid) > epsilon) == planted
+    assert max(paid) >= epsilon
+    assert min(paid) > epsilon / 2
 
 
 @pytest.mark.parametrize("size", LARGE)
@@ -207,12 +258,12 @@ def test_the_curve_ends_at_the_last_rank(size: int, rows: int) -> None:
     counts[size // 2] = rows
     curve = release_adaptive_curve(Histogram(counts), Fraction(7, 10))
     assert curve.knots[-1] == size - 1
-    assert curve.levels == 6
+    assert 3 <= curve.levels <= 5
     assert abs(curve.rows[-1] - rows) < 40 * curve.noise_rms
 
 
 def test_small_domains_have_no_scout() -> None:
-    assert not worthwhile(2**17 - 1)
+    assert not worthwhile(2**14 - 1)
     curve = release_adaptive_curve(Histogram(np.ones(1000, dtype=np.int64)), Fraction(1))
     assert curve.levels == 2
     assert len(curve.knots) == 1000

@@ -26,7 +26,7 @@ from scumble.enclave.validation import RowCheck, rules_of
 from scumble.enclave.versions import History, OpenVersion, Pending
 from scumble.errors import Exists, InvalidParameter, Refused, Stale
 from scumble.index.blocks import suitable_blocks
-from scumble.index.dp_plr import DPPLRIndex
+from scumble.index.dp_plr import DESIGN, DPPLRIndex
 from scumble.index.file import IndexModel, encode
 from scumble.privacy.budget import unsafe_budget
 from scumble.privacy.noise import Fact, Noise
@@ -192,6 +192,7 @@ class Load:
         self._capacity = 0
         self._keys: DataKeys | None = None
         self._names: list[str] = []
+        self._spoiled = False
         self._built: tuple[tuple[Run, Dummies], ...] | None = None
 
     def append(self, rows: memoryview) -> None:
@@ -211,8 +212,12 @@ class Load:
         BadRows if any of them does not fit the table, before it is paid for: which one it is, nobody learns.
         """
         self._check.settle(0, len(self._rows))
-        self.batch, self._fingerprint = batch, keys.fingerprint(self._hash.digest())
+        self.batch, self._fingerprint = batch, self._fingerprint_under(keys)
         return self._fingerprint
+
+    def _fingerprint_under(self, keys: DataKeys) -> bytes:
+        """Of the rows, and of the design: what was paid for under another one would be another release."""
+        return keys.fingerprint(self._hash.digest() + bytes([DESIGN]))
 
     def is_paid(self, payment: Payment | None, request: Build) -> bool:
         """Whether just these rows were paid for under the batch's name, and all that they cost, if anything."""
@@ -232,7 +237,7 @@ class Load:
             raise InvalidParameter("the rows do not fill the capacity", hint="send dummy rows to the end of a page")
         self._check.settle(0, capacity)
         self._capacity, self._keys, self._noise_key = capacity, keys, keys.noise()
-        self._fingerprint = keys.fingerprint(self._hash.digest())
+        self._fingerprint = self._fingerprint_under(keys)
         self._names = [os.urandom(16).hex() for _ in self._orders or (None,)]
         for name in self._names:
             reserve_run(self._storage, self.table, name, capacity // self._page_rows, self._page_rows)
@@ -244,6 +249,9 @@ class Load:
     def build(self, real_rows: int) -> tuple[tuple[Run, Dummies], ...]:
         """Make the runs, once: asked again, because the database has changed meanwhile, it has them."""
         if self._built is None:
+            if self._spoiled:
+                raise InvalidParameter("these rows were used up by a build that failed", hint="begin another load")
+            self._spoiled = True  # their keys give way to what they are sorted by
             self._built = tuple(self._build(real_rows))
         return self._built
 
@@ -316,7 +324,7 @@ class Load:
         Neither the table's id nor how many rows a page has is among the terms: a new table has another id each time it
         is tried, and the index depends on neither.
         """
-        terms = index_terms(order), self._capacity, self._layout.words, self._layout.key_offset
+        terms = DESIGN, index_terms(order), self._capacity, self._layout.words, self._layout.key_offset
         return Noise.derived(self._noise_key, "index", batch=self.batch, terms=terms, digest=self._fingerprint)
 
     def _seal(self, name: str, attribute: str | None, index: IndexModel | None, capacity: int) -> Run:
@@ -405,7 +413,7 @@ def draft_load(history: History, version: OpenVersion, load: Load, real_rows: in
         if load.table.runs or load.table.name in manifest.catalog:
             raise Stale("the table was dropped, or made by another load, meanwhile", hint="load again")
         there = load.table
+    others = tuple(other for other in manifest.catalog.tables if other.id != there.id)
     table = replace(there, runs=(*there.runs, *(run for run, _ in built)))
-    others = tuple(other for other in manifest.catalog.tables if other.id != table.id)
     dummies = manifest.dummies | {run.id: placed for run, placed in built}
     return history.draft(version, (*others, table), dummies, manifest.access)

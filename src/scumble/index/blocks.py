@@ -127,6 +127,14 @@ class Blocks:
         lib.scumble_block_dummies(_words(stops), _words(halves), most, *map(_words, layout), len(self))
         return layout
 
+    def unsafe_rows_below(self, counts: IntArray, places: IntArray) -> IntArray:
+        """SECRET: how many rows lie before each of these positions."""
+        below, layout = places.copy(), self.lay_out(counts)
+        for first, last in zip(layout.first, layout.last, strict=True):
+            below -= np.clip(places - first, 0, last - first)
+        np.minimum(below, counts.sum(), out=below)
+        return below
+
     def unsafe_places(self, counts: IntArray) -> IntArray:
         """SECRET: where every row lies, in the order of keys. For owners who lay rows out themselves, or compare."""
         layout = self.lay_out(counts)

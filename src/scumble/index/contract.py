@@ -72,9 +72,10 @@ class Positions(ABC):
     def stops_at(self, ranks: IntArray) -> IntArray:
         """Where lookups stop whose last rank is each of these, in a new array; clipped by the caller."""
 
-    def unsafe_places(self, counts: IntArray) -> IntArray:
-        """SECRET: the position of every row, in the order of keys, if each rank has so many of them."""
-        return np.arange(counts.sum())
+    def unsafe_rows_below(self, counts: IntArray, places: IntArray) -> IntArray:
+        """SECRET: how many rows lie before each of these positions, if each rank has so many of them."""
+        below: IntArray = np.minimum(places, counts.sum())
+        return below
 
     def start_after(self, rank: int) -> int:
         return int(self.starts_after(np.array([rank]))[0])
@@ -234,10 +235,10 @@ class Index(ABC):
 
     def unsafe_outcome(self, counts: IntArray, firsts: IntArray, lasts: IntArray) -> Outcome:
         """SECRET: what lookups of the given ranks bring, against the true counts. For owners who compare indexes."""
-        curve, places = np.concatenate([[0], np.cumsum(counts)]), self.positions.unsafe_places(counts)
+        curve = np.concatenate([[0], np.cumsum(counts)])
         true_starts, true_stops = curve[firsts], curve[lasts + 1]
         starts, stops = self.positions.of_ranks(firsts, lasts)
-        read_from, read_to = np.searchsorted(places, starts), np.searchsorted(places, stops)
+        read_from, read_to = (self.positions.unsafe_rows_below(counts, ends) for ends in (starts, stops))
         found = np.maximum(0, np.minimum(read_to, true_stops) - np.maximum(read_from, true_starts))
         rows = true_stops - true_starts
         return Outcome(rows, rows - found, stops - starts)

@@ -27,7 +27,11 @@ from scumble.types import Domain
 if TYPE_CHECKING:
     from scumble.index.summary import IndexSummary
 
-__all__ = ["DPPLRIndex"]
+__all__ = ["DESIGN", "DPPLRIndex"]
+
+DESIGN = 2
+"""Of what a build releases for the same rows and terms: who changes that changes this, so that a load which an earlier
+release has left unfinished is another load, with noise and a price of its own."""
 
 
 class DPPLRIndex(Index):
@@ -109,7 +113,7 @@ class DPPLRIndex(Index):
         if room < curves:
             least = "a single segment" if curves == 1 else f"{curves} segments, two for each block"
             few = "max_bytes has" if self.max_bytes else "max_segments leaves"
-            raise InvalidParameter(f"{few} no room for {least}", hint="max_bytes=4096 is usual")
+            raise InvalidParameter(f"{few} no room for {least}", hint="4096 is usual")
 
     def _build(self, histogram: Histogram, terms: Terms) -> IndexModel:
         """The pipeline of the paper: noisy curve, isotonic regression, segments, slack. Public from the curve on.
@@ -200,7 +204,7 @@ class DPPLRIndex(Index):
 
     def unsafe_dummy_rows(self, counts: NDArray[np.int64]) -> int:
         """SECRET: the dummies of its blocks."""
-        return 0 if self.model.blocks is None else self.model.blocks.rows - int(counts.sum())
+        return 0 if self.blocks == 1 else self.model.capacity - int(counts.sum())
 
     def summary(self) -> "IndexSummary":
         """Segments, bytes, slack, epsilon, beta, expected overhead: before anything is queried."""

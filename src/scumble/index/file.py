@@ -112,8 +112,10 @@ class IndexModel(Positions):
         rows = self.segments.at_many(ranks)
         return rows if self.blocks is None else rows + self.blocks.offsets[self.blocks.half(ranks)]
 
-    def unsafe_places(self, counts: IntArray) -> IntArray:
-        return super().unsafe_places(counts) if self.blocks is None else self.blocks.unsafe_places(counts)
+    def unsafe_rows_below(self, counts: IntArray, places: IntArray) -> IntArray:
+        if self.blocks is None:
+            return super().unsafe_rows_below(counts, places)
+        return self.blocks.unsafe_rows_below(counts, places)
 
 
 def encode(model: IndexModel) -> bytes:
