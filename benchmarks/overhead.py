@@ -9,13 +9,15 @@ import argparse
 from collections.abc import Callable
 from fractions import Fraction
 from math import log, sqrt
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.data import KEYS, make_counts
+from benchmarks.data import KEYS, identifiers, make_counts
 from benchmarks.figure import Figure, Size, fitted, patched, say
+from benchmarks.paper.data import Unavailable, load
 from scumble import DPPLRIndex
 from scumble.index import slack
 from scumble.index.blocks import suitable_blocks
@@ -29,6 +31,14 @@ Counts = NDArray[np.int64]
 MAX_BYTES = 4096
 BETA = Fraction(1, 10**6)
 PAPER: dict[str, Any] = {"mechanism": "paper", "slack": "paper"}
+CACHE = Path("paper-output", "data")  # as for `make paper`
+OTHER_KEYS: dict[str, Callable[[Path], Counts]] = {
+    "clustered identifiers (made up)": lambda _: identifiers(),
+    **{
+        name: lambda cache, name=name: load(name, cache).counts  # type: ignore[misc]
+        for name in ("flights minute", "flights distance", "tpch order", "tpch price", "tpch date")
+    },
+}
 GOALS = {"shuffled zipf": 7.5}
 GOAL = 12
 SIZES: dict[Size, dict[str, Any]] = {
@@ -145,8 +155,27 @@ def measure(size: Size) -> Figure:
             figure.add(f"    {variant}", f"{_rows(result)} rows")
     floor = 2 * log(1 / float(BETA))
     figure.add("    the lower bound argument (ln(1/beta)/epsilon a side)", f"{floor:.0f} rows")
-    figure.values = {"keys": table, "lower_bound_rows": floor, **_scaling(figure, terms)}
+    others = _other_keys(figure, terms["other_builds"]) if size != "tiny" else {}
+    figure.values = {"keys": table, "lower_bound_rows": floor, "other_keys": others, **_scaling(figure, terms)}
     return figure
+
+
+def _other_keys(figure: Figure, builds: int) -> dict[str, object]:
+    """The same on keys that no distribution of ours has made: those that can be had here."""
+    found: dict[str, object] = {}
+    for name, make in OTHER_KEYS.items():
+        say(f"overhead: {name}")
+        try:
+            counts = make(CACHE)
+        except Unavailable as missing:
+            figure.add(f"overhead, {name}", str(missing))
+            continue
+        ours, paper = mean_overhead(lambda c=counts: build(c), counts, builds), best_published(counts, builds)  # type: ignore[misc]
+        before = mean_overhead(lambda c=counts: build(c, blocks=1), counts, builds)  # type: ignore[misc]
+        found[name] = {"ours": ours, "published": paper, "ours without blocks": before, "rows": int(counts.sum())}
+        figure.add(f"overhead, {name}: published / ours", _text(paper, ours))
+        figure.add("    ours without blocks", f"{_rows(before)} rows")
+    return found
 
 
 def _variants(counts: Counts, terms: dict[str, Any]) -> dict[str, dict[str, float]]:
