@@ -222,12 +222,12 @@ def sweep(size: Size = "full", builds: int | None = None) -> list[tuple[str, str
     builds = builds or terms["builds"]
     data = {name: make_counts(name, terms["size"], terms["rows"]) for name in KEYS}
     grid: list[tuple[object, str, tuple[Any, ...]]] = [
-        (slack, "BLOCK_SHARE", tuple(Fraction(k, 20) for k in (3, 4, 5, 6, 7, 8, 10))),
-        (mechanism, "SCOUT_SHARE", tuple(Fraction(k, 20) for k in (2, 3, 4, 5, 6))),
-        (mechanism, "ROWS_PER_CELL", (120, 180, 240, 320, 480)),
-        (mechanism, "FALSE_HEAVY", (150, 300, 600, 1200, 2400)),
-        (mechanism, "EDGE", (0.12, 0.25, 0.5)),
-        (mechanism, "LONGEST_CELL", (2, 4, 8)),
+        (slack, "BLOCK_SHARE", tuple(Fraction(k, 20) for k in (6, 7, 8, 9, 10, 11))),
+        (mechanism, "SCOUT_SHARE", tuple(Fraction(k, 20) for k in (4, 5, 6, 7, 8))),
+        (mechanism, "ROWS_PER_CELL", (100, 140, 190, 260, 380)),
+        (mechanism, "FALSE_HEAVY", (75, 150, 300, 600, 1200)),
+        (mechanism, "EDGE", (4, 8, 16)),
+        (mechanism, "LONGEST_CELL", (4, 8, 16)),
     ]
     result = []
     for module, constant, values in grid if size != "tiny" else grid[:1]:

@@ -28,9 +28,7 @@ def _words(table: Table, column: int, seed: int = 0) -> tuple[NDArray[np.int64],
     """Words that use the whole width of a column."""
     rng = np.random.default_rng([seed, column])
     kind = table.schema.columns[column].type
-    most = 1 << (8 * min(kind.width_bytes, 8) - 1)
-    size = ROWS if kind.words == 1 else (ROWS, kind.words)
-    words = rng.integers(-most, most - 1, size, endpoint=True)
+    words = kind.widened(kind.from_page(rng.integers(0, 255, ROWS * kind.width_bytes, np.uint8, endpoint=True)))
     valid = rng.integers(0, 2, ROWS, np.uint8) if table.schema.columns[column].nullable else None
     return words, valid
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from scumble.enclave.kernels import Mask, Words
 from scumble.errors import Tampered
-from scumble.types import Column
+from scumble.types import Column, ColumnType
 from scumble.wire.catalog import TAG_BYTES, Run, Table
 from scumble.wire.storage import Storage
 
@@ -97,10 +97,11 @@ class FetchedColumn:
 
     values: Values
     valid: Mask | None
+    type: ColumnType
 
     @property
     def words(self) -> Words:
-        return self.values if self.values.itemsize == 8 else self.values.astype(np.int64)
+        return self.values if self.values.itemsize == 8 else self.type.widened(self.values)
 
 
 class _Sealing:
@@ -222,8 +223,7 @@ def reseal_run(storage: Storage, table: Table, run: Run, reader: RunReader, keys
 def _page_form(sealing: _Sealing, column: int, words: Words, valid: Mask | None) -> NDArray[np.uint8]:
     kind, rows = sealing.columns[column], sealing.page_rows
     pages = len(words) // rows
-    narrow = words if kind.type.width_bytes >= 8 else words.astype(f"<i{kind.type.width_bytes}")
-    values = np.ascontiguousarray(narrow).reshape(pages, -1).view(np.uint8)
+    values = np.ascontiguousarray(kind.type.to_page(words)).reshape(pages, -1).view(np.uint8)
     return values if valid is None else np.concatenate([values, valid.reshape(pages, rows)], axis=1)
 
 
@@ -235,5 +235,4 @@ def _column_form(column: Column, page_rows: int, raw: NDArray[np.uint8], pages: 
         value_bytes = page_rows * kind.width_bytes
         valid = np.ascontiguousarray(by_page[:, value_bytes:]).reshape(-1)
         raw = np.ascontiguousarray(by_page[:, :value_bytes]).reshape(-1)
-    values: Values = raw.view(np.int64 if kind.width_bytes >= 8 else f"<i{kind.width_bytes}")
-    return FetchedColumn(values if kind.words == 1 else values.reshape(-1, kind.words), valid)
+    return FetchedColumn(kind.from_page(raw), valid, kind)

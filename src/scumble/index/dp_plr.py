@@ -19,7 +19,7 @@ from scumble.index.contract import Index, Terms, check_count
 from scumble.index.curve import MAX_ROWS, Histogram, MonotoneCurve, NoisyCurve, make_monotone
 from scumble.index.file import MECHANISMS, IndexModel, block_bytes, decode, encode, fixed_bytes, most_segments
 from scumble.index.segments import Segments, fit_all, fit_within, join
-from scumble.index.slack import BLOCK_SHARE, MOST_BLOCKS, SLACKS, MeasuredSlack, PaperSlack, SlackName
+from scumble.index.slack import MOST_BLOCKS, SLACKS, MeasuredSlack, PaperSlack, SlackName
 from scumble.privacy.budget import Budget, Exact, exact, show
 from scumble.privacy.noise import Noise
 from scumble.types import Domain
@@ -139,7 +139,7 @@ class DPPLRIndex(Index):
         """Two curves and one slack for each of the padded blocks: docs/privacy.md sections 4.4 and 5.4."""
         release = MECHANISMS[self.mechanism].release_halves
         assert release is not None and isinstance(self._slack, MeasuredSlack)  # noqa: S101, PT018  refused before
-        halves = release(histogram, self.blocks, terms.epsilon * (1 - BLOCK_SHARE), noise)
+        halves = release(histogram, self.blocks, self._slack.left_for_blocks(terms.epsilon), noise)
         self._curve = None
         monotone = [make_monotone(curve, terms.capacity) for curve in halves.curves]
         parts = self._fit_segments(monotone, max(curve.noise_rms for curve in halves.curves), terms)

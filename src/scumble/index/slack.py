@@ -104,6 +104,10 @@ class MeasuredSlack(Slack):
         words = noise.stream("slack", self.name, epsilon, terms.beta, segments.facts())
         return release_bound(deviation, epsilon, terms.beta, lossless=self.lossless, words=words)
 
+    def left_for_blocks(self, epsilon: Fraction) -> Fraction:
+        """What the curves of blocks may spend, given what all of it may."""
+        return epsilon * (1 - BLOCK_SHARE)
+
     def release_block_rows(
         self, histogram: Histogram, terms: Terms, bounds: NDArray[np.int64], halves: Sequence[Segments], noise: Noise
     ) -> NDArray[np.int64]:
