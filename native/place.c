@@ -6,7 +6,7 @@
 
 SCUMBLE_INLINE int64_t chosen(int64_t mask, int64_t a, int64_t b)
 {
-    return b ^ ((a ^ b) & mask);
+    return b ^ ((a ^ b) & opaque(mask));
 }
 
 /* Block k ends at stops[k], and has halves[2k] and halves[2k + 1] rows. Its dummies lie from first[k] to before last[k],
