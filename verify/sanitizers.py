@@ -327,8 +327,8 @@ def _block_dummies(lib: Any, make: Maker) -> None:
 def _place_rows(lib: Any, make: Maker) -> None:
     n, words, blocks = make.size(), make.choose(1, 1, 2, 3, 9, 10), make.integer(0, 40)
     rows, key_word, ranks = make.put(make.rising(n * words, 1 << 20)), make.integer(0, words - 1), make.size()
-    filled, sorted_as = make.put(make.rising(blocks, 1 << 20)), make.words(blocks)
-    lib.scumble_place_rows(rows, n, words, key_word, ranks, filled, sorted_as, blocks, make.words(1))
+    filled, sorted_as, seen = (make.put(make.rising(count, 1 << 20)) for count in (blocks, blocks, 1))
+    lib.scumble_place_rows(rows, n, words, key_word, ranks, filled, sorted_as, blocks, seen)
 
 
 def _curve(lib: Any, make: Maker) -> None:
