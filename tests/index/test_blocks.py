@@ -140,6 +140,20 @@ def test_every_lookup_finds_its_rows(seed: int, blocks: int, slack: str) -> None
         assert tuple(index.lookup(int(first), int(last))) == (start, stop)
 
 
+def test_the_true_curve_is_within_the_band_that_is_drawn() -> None:
+    counts = np.random.default_rng(5).zipf(1.5, 300) % 200
+    index = built(counts, 6)
+    blocks, ranks = index.model.blocks, np.arange(300)
+    assert blocks is not None
+    curve = blocks.unsafe_curve(counts)
+    assert (index.model.stops_at(ranks) >= curve).all()
+    held = np.flatnonzero(counts)
+    places = blocks.unsafe_places(counts)
+    assert (curve[held] == places[np.cumsum(counts)[held] - 1] + 1).all()
+    figure = index.plot(unsafe_true_counts=counts)
+    assert figure is not None
+
+
 def test_a_lookup_over_whole_blocks_needs_no_slack() -> None:
     counts = np.full(64, 500)
     index = built(counts, 4)

@@ -137,12 +137,21 @@ class Blocks:
 
     def unsafe_places(self, counts: IntArray) -> IntArray:
         """SECRET: where every row lies, in the order of keys. For owners who lay rows out themselves, or compare."""
+        halves = np.add.reduceat(counts, self.bounds[:-1])
+        places: IntArray = np.arange(counts.sum()) + np.repeat(self._dummies_before(counts), halves)
+        return places
+
+    def unsafe_curve(self, counts: IntArray) -> IntArray:
+        """SECRET: where the rows up to each rank end."""
+        curve: IntArray = np.cumsum(counts) + np.repeat(self._dummies_before(counts), np.diff(self.bounds))
+        return curve
+
+    def _dummies_before(self, counts: IntArray) -> IntArray:
+        """SECRET: how many dummies lie before the rows of each half."""
         layout = self.lay_out(counts)
         before = np.empty(2 * len(self), dtype=np.int64)
         before[::2], before[1::2] = np.concatenate([[0], layout.filled[:-1]]), layout.filled
-        halves = np.add.reduceat(counts, self.bounds[:-1])
-        places: IntArray = np.arange(counts.sum()) + np.repeat(before, halves)
-        return places
+        return before
 
 
 def _words(array: IntArray) -> object:

@@ -74,7 +74,7 @@ def draw(
         index.model,
         key_label,
         _noisy_curve(index) if show_noisy else None,
-        None if unsafe_true_counts is None else _true_curve(unsafe_true_counts, index.model.domain.size),
+        None if unsafe_true_counts is None else _true_curve(unsafe_true_counts, index.model),
     )
     with _style():
         if ax is not None:
@@ -165,7 +165,7 @@ class _Picture:
             ax.yaxis.tick_right()
             ax.spines["right"].set_visible(True)
         else:
-            ax.set_ylabel("rows at or before the key")
+            ax.set_ylabel("rows at or before the key" if model.blocks is None else "position after the key's last row")
         ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         ax.grid(visible=True, axis="y", color="#dddddd", linewidth=0.6)
         ax.set_axisbelow(True)
@@ -274,8 +274,9 @@ def _noisy_curve(index: "DPPLRIndex") -> NoisyCurve | None:
         return None
 
 
-def _true_curve(counts: ArrayLike, size: int) -> Ranks:
-    curve: Ranks = np.cumsum(Histogram.of_counts(counts, size).counts)
+def _true_curve(counts: ArrayLike, model: IndexModel) -> Ranks:
+    true = Histogram.of_counts(counts, model.domain.size).counts
+    curve: Ranks = np.cumsum(true) if model.blocks is None else model.blocks.unsafe_curve(true)
     return curve
 
 
