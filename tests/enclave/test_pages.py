@@ -56,6 +56,15 @@ def _check(table: Table, reader: RunReader) -> None:
                 assert (got.valid == valid[rows]).all()
 
 
+@pytest.mark.parametrize("kind", ["integer", "integer not null", "text(9)"])
+def test_no_pages_have_no_rows(kind: str) -> None:
+    table, storage = table_of(kind), MemoryStorage()
+    reader = RunReader(storage, KEYS, table, _written(table, storage))
+    fetched = reader.fetch(0, 2, 0)
+    assert len(fetched.words) == 0
+    assert fetched.valid is None or len(fetched.valid) == 0
+
+
 @pytest.mark.parametrize("nullable", ["", " not null"])
 @pytest.mark.parametrize("kind", TYPES)
 def test_every_type_comes_back(kind: str, nullable: str) -> None:

@@ -231,8 +231,8 @@ def _column_form(column: Column, page_rows: int, raw: NDArray[np.uint8], pages: 
     kind = column.type
     valid: Mask | None = None
     if column.nullable:
-        by_page = raw.reshape(pages, -1)
         value_bytes = page_rows * kind.width_bytes
+        by_page = raw.reshape(pages, value_bytes + page_rows)
         valid = np.ascontiguousarray(by_page[:, value_bytes:]).reshape(-1)
         raw = np.ascontiguousarray(by_page[:, :value_bytes]).reshape(-1)
     return FetchedColumn(kind.from_page(raw), valid, kind)
