@@ -1,5 +1,6 @@
 """The ledger's file: records are only ever appended, and whatever was altered is noticed."""
 
+import errno
 import hashlib
 import json
 import sqlite3
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from scumble.errors import Corrupt, FileError, NewerVersion
+from scumble.errors import Corrupt, FileError, LedgerBusy, NewerVersion
 from scumble.owner import ledger_log
 from scumble.owner.ledger import Content, Ledger, Spend
 from scumble.owner.spends import load_partition
@@ -80,6 +81,29 @@ def test_a_ledger_is_named_to_sqlite_by_an_address_that_never_creates_it(
     monkeypatch.setattr(sqlite3, "connect", connect)
     Ledger.open(full)
     assert seen == [(f"{full.as_uri()}?mode=rw", True)]
+
+
+def test_a_ledger_that_another_has_to_itself_is_busy_and_not_damaged(full: Path) -> None:
+    with closing(sqlite3.connect(full, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(LedgerBusy):
+            Ledger.open(full, busy_seconds=0)
+    assert len(Ledger.open(full).entries()) == 3
+
+
+def test_a_ledger_that_cannot_be_looked_at_is_not_taken_for_missing(
+    full: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exists(*_: object, **__: object) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    before = full.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "exists", exists)
+        for limit in (None, 5):
+            with pytest.raises(FileError, match="cannot be looked at"):
+                Ledger.open(full, limit=limit)
+    assert full.read_bytes() == before
 
 
 def test_only_a_log_in_memory_is_laid_out_where_it_is(full: Path) -> None:
@@ -291,6 +315,35 @@ def test_a_ledger_that_does_not_begin_with_its_limit_is_corrupt(path: Path, kind
 def test_it_is_not_the_detour_that_was_corrupt(path: Path) -> None:
     begin_with(path, "limit")
     assert Ledger.open(path).limit == 1
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("time", "'yesterday'"),
+        ("time", "'2026-01-02 03:04:05+00:00'"),
+        ("time", "7"),
+        ("epsilon", "'1'"),
+        ("epsilon", "'2/6'"),
+        ("delta", "'0.0'"),
+        ("partition_part", "'a'"),
+    ],
+)
+def test_a_record_in_another_form_is_corrupt_even_under_a_right_hash(full: Path, column: str, value: str) -> None:
+    tamper(full, f"UPDATE record SET {column} = {value} WHERE id = 6")  # noqa: S608
+    *_, (*_, previous), (*last, _) = records(full)
+    digest = ledger_log._digest(previous, tuple(last))
+    tamper(full, f"UPDATE record SET hash = x'{digest.hex()}' WHERE id = 6")  # noqa: S608
+    with pytest.raises(Corrupt, match="do not follow"):
+        Ledger.open(full)
+
+
+def test_names_that_are_no_text_are_corrupt(full: Path) -> None:
+    content = full.read_bytes()
+    assert content.count(b"triggerrecord_stays") == 1
+    full.write_bytes(content.replace(b"triggerrecord_stays", b"trigger\xffecord_stays"))
+    with pytest.raises(Corrupt):
+        Ledger.open(full)
 
 
 def test_a_gap_is_corrupt_even_under_right_hashes(full: Path) -> None:
