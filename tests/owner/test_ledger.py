@@ -19,7 +19,8 @@ from rich.console import Console
 from scumble import durable
 from scumble.errors import BudgetError, BudgetUsed, Corrupt, FileError, InvalidParameter, Overdraft
 from scumble.owner import ledger_log
-from scumble.owner.ledger import Ledger
+from scumble.owner.ledger import Content, Ledger
+from scumble.owner.spends import Spend
 from scumble.privacy.budget import Budget, Partition, row_delta, total
 
 AMOUNTS = st.fractions(min_value=Fraction(1, 50), max_value=3, max_denominator=50)
@@ -87,6 +88,10 @@ BAD_SPENDS: list[Callable[[Ledger], Budget]] = [
     lambda ledger: ledger.spend(1, "a", partition=("group", 7)),  # type: ignore[arg-type]
     lambda ledger: ledger.spend(1, "a", partition="ab"),  # type: ignore[arg-type]
     lambda ledger: ledger.spend(1, "a", partition=["group", "part"]),  # type: ignore[arg-type]
+    lambda ledger: ledger.spend_all([Spend(1, "a", 0, 1, None, True)])[0],
+    lambda ledger: ledger.spend_all([Spend(1, "a", 0, 1, None, False)])[0],
+    lambda ledger: ledger.record_content("t", "b", Content("two words", "terms")),  # type: ignore[arg-type, return-value]
+    lambda ledger: ledger.record_content("t", "b", Content("rows", "")),  # type: ignore[arg-type, return-value]
 ]
 
 
