@@ -5,6 +5,7 @@ The reference is the definition: rows in the order of keys, each block's dummies
 
 from fractions import Fraction
 from itertools import pairwise
+from math import ceil
 
 import numpy as np
 import pytest
@@ -118,9 +119,8 @@ def test_dummies_fill_each_block_and_no_row_is_dropped(sizes: list[tuple[int, in
         assert all(laid[at] == (2 * k, False) for at in range(first, last))
         assert first == last or (0 if k == 0 else stops[k - 1]) <= first <= last <= stops[k]
     assert layout.filled.tolist() == np.cumsum(layout.last - layout.first).tolist()
-    if most == 40:
-        places = blocks.unsafe_places(np.array(halves, dtype=np.int64))
-        assert places.tolist() == [at for at, (_, real) in enumerate(reference(stops, halves, 1 << 40)) if real]
+    places = blocks.unsafe_places(np.array(halves, dtype=np.int64))
+    assert places.tolist() == [at for at, (_, real) in enumerate(reference(stops, halves, 1 << 40)) if real]
 
 
 @given(st.integers(0, 2**32), st.sampled_from([1, 3, 8]), st.sampled_from(["measured", "lossless"]))
@@ -230,9 +230,13 @@ def test_how_many_blocks_suit_a_table() -> None:
     assert 1 < suiting(rows=10**5) < suiting(rows=2 * 10**5) < MOST_BLOCKS
     assert suiting(epsilon="0.1") < MOST_BLOCKS
     assert suiting(rows=2 * 10**5, nullable=True) == suiting(rows=10**5)
+    assert suitable_blocks(2**20, 2 * 10**5, Fraction(1), MILLIONTH, None) == suiting(rows=2 * 10**5)
     assert suiting(max_bytes=None) == MOST_BLOCKS
+    assert (suiting(max_bytes=512 + 5 * 64 - 1), suiting(max_bytes=512 + 5 * 64)) == (4, 5)
     padding = 2 * shift(coverage.BLOCK_SHARE, MILLIONTH / MOST_BLOCKS) + 8 / coverage.BLOCK_SHARE
-    assert suiting(rows=int(300 * padding)) == 3 - (int(300 * padding) < 300 * padding)
+    for nullable in (False, True):
+        least = ceil(100 * 11 * padding * (1 + nullable))
+        assert (suiting(rows=least - 1, nullable=nullable), suiting(rows=least, nullable=nullable)) == (10, 11)
 
 
 def test_what_suits_can_be_built() -> None:
