@@ -22,7 +22,7 @@ from scumble.index.blocks import Blocks, suitable_blocks
 from scumble.index.curve import Histogram, MonotoneCurve
 from scumble.index.file import IndexModel
 from scumble.index.segments import Segments, fit_all, join
-from scumble.index.slack import MOST_BLOCKS, SLACKS, block_deviations, shift
+from scumble.index.slack import MOST_BLOCKS, SLACK_SHARE, SLACKS, block_deviations, shift
 from scumble.privacy.budget import unsafe_budget
 
 IntArray = NDArray[np.int64]
@@ -205,11 +205,12 @@ def test_noise_of_one_half_is_not_that_of_another() -> None:
 
 
 def test_a_lossless_index_pays_its_delta_for_any_number_of_blocks() -> None:
-    lossless, epsilon = SLACKS["lossless"], Fraction(1)
+    lossless, epsilon = SLACKS["lossless"], Fraction(1, 3)
     whole, parts, any_number = (lossless.delta(epsilon, MILLIONTH, blocks) for blocks in (1, 2, None))
     assert parts == lossless.delta(epsilon, MILLIONTH, 32)
     assert any_number == max(whole, parts)
-    assert parts == coverage.lossless_delta(coverage.BLOCK_SHARE, MILLIONTH / MOST_BLOCKS)
+    assert parts == coverage.lossless_delta(epsilon * coverage.BLOCK_SHARE, MILLIONTH / MOST_BLOCKS)
+    assert whole == lossless.delta(epsilon, MILLIONTH) == coverage.lossless_delta(epsilon * SLACK_SHARE, MILLIONTH)
     assert SLACKS["measured"].delta(epsilon, MILLIONTH, None) == 0
 
 

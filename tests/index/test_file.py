@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from scumble import CategoryDomain, DPPLRIndex, ExplicitKeys, IntegerDomain, Ledger
 from scumble.errors import Corrupt, FileError, NewerVersion, NotFitted
+from scumble.index.blocks import Blocks
+from scumble.index.curve import MonotoneCurve
 from scumble.index.file import (
     CHECKSUM_BYTES,
     HEADER,
@@ -22,15 +24,18 @@ from scumble.index.file import (
     MOST_ROWS,
     VERSION,
     IndexModel,
+    _packed_blocks,
+    block_bytes,
     decode,
     domain_bytes,
     encode,
+    fixed_bytes,
     most_segments,
     pack,
     packed_bytes,
     unpack,
 )
-from scumble.index.segments import Segments, quantum
+from scumble.index.segments import Segments, fit_all, join, quantum
 from scumble.index.slack import SLACKS
 from scumble.privacy.budget import unsafe_budget
 
@@ -192,6 +197,112 @@ def test_a_curve_beyond_what_the_kernels_multiply_exactly(rows: int, max_error: 
             decode(data)
 
 
+# --- blocks ------------------------------------------------------------------------------------------
+
+
+def in_blocks(blocks: int, size: int, rows: int = 500, **options: Any) -> IndexModel:
+    index = DPPLRIndex(blocks=blocks, **options)
+    counts = np.full(size, rows)
+    return index.fit_counts(counts, domain=IntegerDomain(0, size - 1), budget=unsafe_budget(1)).model
+
+
+def relaid(model: IndexModel, bounds: list[int], slacks: list[int] | None = None) -> IndexModel:
+    """The same with blocks of other bounds, which need not fit it, and as long as they then are."""
+    assert model.blocks is not None
+    given = model.blocks.slacks if slacks is None else np.array(slacks)
+    blocks = Blocks.of(np.array(bounds), model.segments, given)
+    return replace(model, blocks=blocks, capacity=blocks.rows)
+
+
+@pytest.mark.parametrize(("blocks", "size"), [(2, 16), (32, 256), (3, 24)])
+def test_the_smallest_blocks_are_read(blocks: int, size: int) -> None:
+    model = in_blocks(blocks, size)
+    again = decode(encode(model))
+    assert again.blocks is not None
+    assert model.blocks is not None
+    assert (again.blocks.bounds.tolist(), again.blocks.slacks.tolist()) == (
+        model.blocks.bounds.tolist(),
+        model.blocks.slacks.tolist(),
+    )
+    assert again.slack_rows == max(model.blocks.slacks)
+    assert again.segments.curves == model.segments.curves
+    assert encode(again) == encode(model)
+
+
+def test_one_block_can_be_read_too() -> None:
+    """No build writes one; docs/format.md allows it."""
+    model = in_blocks(2, 16)
+    segments = fit_all([MonotoneCurve(np.arange(8) * 40), MonotoneCurve(np.arange(8) * 50)], 2)
+    assert segments is not None
+    both = join(segments)
+    blocks = Blocks.of(np.array([0, 8, 16]), both, np.array([30]))
+    again = decode(encode(replace(model, segments=both, blocks=blocks, capacity=blocks.rows)))
+    assert again.blocks is not None
+    assert again.blocks.places.tolist() == [0, 280 + 350 + 30]
+
+
+def test_blocks_that_no_build_makes_are_corrupt() -> None:
+    model = in_blocks(2, 40)
+    assert model.blocks is not None
+    bounds, slacks = model.blocks.bounds.tolist(), model.blocks.slacks.tolist()
+    assert decode(encode(relaid(model, bounds))).capacity == model.capacity
+    for wrong in (
+        [1, *bounds[1:]],  # a rank that no block has
+        [0, bounds[2], bounds[2], *bounds[3:]],  # a half without ranks
+        [0, bounds[1] + 1, *bounds[2:]],  # a half that begins within a segment
+    ):
+        with pytest.raises(Corrupt, match="do not fit"):
+            decode(encode(relaid(model, wrong)))
+    for change in (-1, 1):
+        with pytest.raises(Corrupt, match="do not fit"):
+            decode(packed(model, capacity=model.capacity + change))
+        with pytest.raises(Corrupt, match="do not fit"):
+            decode(packed(model, slack_rows=sum(slacks) + change))
+
+
+@pytest.mark.parametrize(("blocks", "size"), [(33, 300), (32, 255), (2, 15)])
+def test_more_blocks_than_there_can_be_are_corrupt(blocks: int, size: int) -> None:
+    halves = np.arange(2 * blocks + 1) * size // (2 * blocks)
+    parts = fit_all([MonotoneCurve(np.arange(length) * 40) for length in np.diff(halves)], 2)
+    assert parts is not None
+    segments = join(parts)
+    laid = Blocks.of(halves, segments, np.full(blocks, 7))
+    model = replace(MODEL, domain=IntegerDomain(0, size - 1), segments=segments, blocks=laid, capacity=laid.rows)
+    with pytest.raises(Corrupt, match="do not fit"):
+        decode(encode(model))
+
+
+def test_no_blocks_in_a_file_of_blocks_are_corrupt() -> None:
+    model = in_blocks(2, 16)
+    data = encode(model)[:-CHECKSUM_BYTES]
+    place = fixed_bytes(model.domain, model.epsilon, model.delta, model.beta) - CHECKSUM_BYTES
+    assert data[place : place + 3] == b"\0\x02\0"
+    body = data[:place] + bytes(3) + data[place + 3 :]
+    with pytest.raises(Corrupt, match="do not fit"):
+        decode(body + sha256(body).digest()[:CHECKSUM_BYTES])
+
+
+def test_blocks_take_as_many_bytes_as_are_kept_for_them() -> None:
+    assert block_bytes(4, 1000) == 3 + packed_bytes(8, 999) + packed_bytes(4, 4 << 16)
+    for size in (64, 1000):
+        model = in_blocks(4, size, max_bytes=700)
+        assert model.blocks is not None
+        assert len(_packed_blocks(model.blocks)) <= block_bytes(4, size) - 3
+        assert len(encode(model)) <= 700
+
+
+def test_a_model_in_blocks_tells_its_usual_slack_and_where_rows_lie() -> None:
+    model = in_blocks(2, 40)
+    assert model.blocks is not None
+    model = relaid(model, model.blocks.bounds.tolist(), [10, 25])
+    assert (model.usual_slack, replace(model, blocks=None).usual_slack) == (18, model.slack_rows)
+    assert model.blocks is not None
+    rows = model.segments.at_many(np.arange(40))
+    half = [sum(bound <= rank for bound in model.blocks.bounds[1:].tolist()) for rank in range(40)]
+    assert model.curve(np.arange(40)).tolist() == (rows + model.blocks.offsets[half]).tolist()
+    assert replace(model, blocks=None).curve(np.arange(40)).tolist() == rows.tolist()
+
+
 def test_newer_version_and_other_files(tmp_path: Path) -> None:
     data = bytearray(encode(MODEL))
     data[len(MAGIC)] = VERSION + 1
@@ -233,6 +344,7 @@ def test_as_many_segments_as_surely_fit(room: int, size: int, rows: int, max_err
         return packed_bytes(count, size - 1) + packed_bytes(2 * count, greatest)
 
     most = most_segments(room, size, rows, max_error)
+    assert most == most_segments(room, size, rows, max_error, 1)
     assert 0 <= most <= size
     assert most == 0 or needed(most) <= room
     assert most == size or needed(most + 1) > room

@@ -14,7 +14,7 @@ from scumble.index.mechanisms import Tree, chernoff_bound, cumulant, rates_below
 from scumble.index.mechanisms.paper import BinaryTree, _moved
 from scumble.index.mechanisms.scumble import WideTree, _exceeded_at_most, wide_tree
 from scumble.index.segments import Segments
-from scumble.index.slack import _largest_fit_error, lossless_delta, published_bound, release_bound, shift
+from scumble.index.slack import _largest_fit_error, _tail, lossless_delta, published_bound, release_bound, shift
 from scumble.privacy.budget import unsafe_budget
 from scumble.privacy.noise import discrete_laplace
 
@@ -37,6 +37,14 @@ def test_shift_is_the_least_that_is_enough(epsilon: Fraction, beta: Fraction) ->
         rows = shift(epsilon, beta)
         assert tail(epsilon, rows) <= limit
         assert rows == 0 or tail(epsilon, rows - 1) > limit
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(3, 10), Fraction(1, 7)], ids=str)
+def test_a_shift_that_just_meets_beta_is_enough(epsilon: Fraction) -> None:
+    """Where floats alone would be off by one, as often as not."""
+    for rows in range(1, 100):
+        beta = Fraction(_tail(epsilon, rows))
+        assert (shift(epsilon, beta), shift(epsilon, beta * (1 - Fraction(1, 10**40)))) == (rows - 1, rows)
 
 
 def test_lossless_never_falls_short_and_says_its_delta() -> None:
