@@ -22,7 +22,6 @@ from scumble.index.file import (
     MAGIC,
     MECHANISMS,
     MOST_ROWS,
-    VERSION,
     IndexModel,
     _packed_blocks,
     block_bytes,
@@ -183,6 +182,28 @@ def test_sizes_beyond_what_the_kernels_multiply_exactly() -> None:
             decode(packed(MODEL, **{name: MOST_ROWS + 1}))
 
 
+@pytest.mark.parametrize(
+    ("max_error", "readable"), [(0, False), (1, True), (MOST_ROWS, True), (MOST_ROWS + 1, False), (2**40, False)]
+)
+def test_errors_that_no_segments_have(max_error: int, readable: bool) -> None:
+    segments = Segments(5000, np.array([0]), np.array([0]), np.array([0]), max_error)
+    data = encode(replace(MODEL, segments=segments))
+    if readable:
+        assert decode(data).segments.max_error == max_error
+    else:
+        with pytest.raises(Corrupt, match="do not fit"):
+            decode(data)
+
+
+def test_numbers_of_segments_that_cannot_be() -> None:
+    """None; more than there are ranks; and as many as there are, which can be."""
+    one = replace(MODEL, domain=IntegerDomain(0, 0), segments=Segments(1, *(np.array([n]) for n in (0, 3, 3)), 1))
+    assert len(decode(encode(one)).segments) == 1
+    for model, count in ((MODEL, 0), (one, 0), (one, 2), (MODEL, 5001), (MODEL, 2**32 - 1)):
+        with pytest.raises(Corrupt, match="do not fit"):
+            decode(packed(model, count=count))
+
+
 @pytest.mark.parametrize(("rows", "readable"), [(MOST_ROWS, True), (MOST_ROWS + 1, False), (2**62, False)])
 @pytest.mark.parametrize("max_error", [1, 1000])
 def test_a_curve_beyond_what_the_kernels_multiply_exactly(rows: int, max_error: int, readable: bool) -> None:
@@ -284,6 +305,7 @@ def test_no_blocks_in_a_file_of_blocks_are_corrupt() -> None:
 
 def test_blocks_take_as_many_bytes_as_are_kept_for_them() -> None:
     assert block_bytes(4, 1000) == 3 + packed_bytes(8, 999) + packed_bytes(4, 4 << 16)
+    assert block_bytes(32, 1000) == 3 + packed_bytes(64, 999) + packed_bytes(32, 32 << 16)
     for size in (64, 1000):
         model = in_blocks(4, size, max_bytes=700)
         assert model.blocks is not None
@@ -305,7 +327,7 @@ def test_a_model_in_blocks_tells_its_usual_slack_and_where_rows_lie() -> None:
 
 def test_newer_version_and_other_files(tmp_path: Path) -> None:
     data = bytearray(encode(MODEL))
-    data[len(MAGIC)] = VERSION + 1
+    data[len(MAGIC)] = 4
     with pytest.raises(NewerVersion) as caught:
         decode(bytes(data))
     assert "upgrade" in str(caught.value)
