@@ -204,12 +204,35 @@ def test_numbers_of_segments_that_cannot_be() -> None:
             decode(packed(model, count=count))
 
 
+@pytest.mark.parametrize(
+    ("starts", "readable"),
+    [([0], True), ([0, 1, 2], True), ([0, 4998, 4999], True), ([1], False), ([1, 9], False), ([0, 7, 7], False)],
+    ids=str,
+)
+def test_segments_follow_one_another_from_the_first_rank_on(starts: list[int], readable: bool) -> None:
+    """Each ends higher than the next begins: so it stays, in one curve."""
+    places = np.arange(len(starts))
+    segments = Segments(5000, np.array(starts), 10 * places, 10 * places + 15, 20)
+    data = encode(replace(MODEL, segments=segments))
+    if readable:
+        again = decode(data).segments
+        assert again.curves == (0,)
+        assert again.at_many(np.arange(5000)).tolist() == segments.at_many(np.arange(5000)).tolist()
+    else:
+        with pytest.raises(Corrupt, match="do not fit"):
+            decode(data)
+
+
 @pytest.mark.parametrize(("rows", "readable"), [(MOST_ROWS, True), (MOST_ROWS + 1, False), (2**62, False)])
 @pytest.mark.parametrize("max_error", [1, 1000])
-def test_a_curve_beyond_what_the_kernels_multiply_exactly(rows: int, max_error: int, readable: bool) -> None:
+@pytest.mark.parametrize("pieces", [1, 9])
+def test_a_curve_beyond_what_the_kernels_multiply_exactly(
+    rows: int, max_error: int, pieces: int, readable: bool
+) -> None:
     step = quantum(max_error)
-    ends = np.array([rows // step * step + (0 if readable else step)])
-    segments = Segments(5000, np.array([0]), np.array([0]), ends, max_error)
+    ends = np.zeros(pieces, np.int64)
+    ends[-1] = rows // step * step + (0 if readable else step)
+    segments = Segments(5000, np.arange(pieces), np.zeros(pieces, np.int64), ends, max_error)
     data = encode(replace(MODEL, segments=segments))
     if readable:
         assert decode(data).segments.at(4999) == rows // step * step
@@ -227,16 +250,20 @@ def in_blocks(blocks: int, size: int, rows: int = 500, **options: Any) -> IndexM
     return index.fit_counts(counts, domain=IntegerDomain(0, size - 1), budget=unsafe_budget(1)).model
 
 
-def relaid(model: IndexModel, bounds: list[int], slacks: list[int] | None = None) -> IndexModel:
-    """The same with blocks of other bounds, which need not fit it, and as long as they then are."""
-    assert model.blocks is not None
-    given = model.blocks.slacks if slacks is None else np.array(slacks)
-    blocks = Blocks.of(np.array(bounds), model.segments, given)
-    return replace(model, blocks=blocks, capacity=blocks.rows)
+def relaid(bounds: list[int], slacks: tuple[int, ...] = (10, 25)) -> IndexModel:
+    """Five segments over 40 ranks in two blocks with these bounds, whether that makes sense or not."""
+    starts = np.array([0, 1, 10, 20, 30])
+    curves = tuple(np.searchsorted(starts, bounds[:-1]).tolist())
+    segments = Segments(40, starts, np.full(5, 2), np.array([2, 90, 90, 90, 90]), 50, curves)
+    blocks = Blocks.of(np.array(bounds), segments, np.array(slacks))
+    return replace(
+        MODEL, domain=IntegerDomain(0, 39), segments=segments, blocks=blocks, slack_rows=25, capacity=blocks.rows
+    )
 
 
-@pytest.mark.parametrize(("blocks", "size"), [(2, 16), (32, 256), (3, 24)])
-def test_the_smallest_blocks_are_read(blocks: int, size: int) -> None:
+@pytest.mark.parametrize(("blocks", "size"), [(2, 16), (32, 256), (3, 24), (2, 65)])
+def test_blocks_come_back_the_smallest_included(blocks: int, size: int) -> None:
+    """Of 65 ranks, 64 is the last: that takes a bit more than 63."""
     model = in_blocks(blocks, size)
     again = decode(encode(model))
     assert again.blocks is not None
@@ -263,22 +290,26 @@ def test_one_block_can_be_read_too() -> None:
 
 
 def test_blocks_that_no_build_makes_are_corrupt() -> None:
-    model = in_blocks(2, 40)
-    assert model.blocks is not None
-    bounds, slacks = model.blocks.bounds.tolist(), model.blocks.slacks.tolist()
-    assert decode(encode(relaid(model, bounds))).capacity == model.capacity
-    for wrong in (
-        [1, *bounds[1:]],  # a rank that no block has
-        [0, bounds[2], bounds[2], *bounds[3:]],  # a half without ranks
-        [0, bounds[1] + 1, *bounds[2:]],  # a half that begins within a segment
+    for bounds, readable in (
+        ([0, 10, 20, 30, 40], True),
+        ([0, 1, 10, 20, 40], True),  # a half of one rank
+        ([1, 10, 20, 30, 40], False),  # a rank that no block has
+        ([0, 20, 20, 30, 40], False),  # a half without ranks
+        ([0, 11, 20, 30, 40], False),  # a half that begins within a segment
+        ([0, 10, 20, 35, 40], False),  # the same after the last segment's start
     ):
-        with pytest.raises(Corrupt, match="do not fit"):
-            decode(encode(relaid(model, wrong)))
+        data = encode(relaid(bounds))
+        if readable:
+            assert decode(data).start_after(25) == relaid(bounds).start_after(25)
+        else:
+            with pytest.raises(Corrupt, match="do not fit"):
+                decode(data)
+    model = relaid([0, 10, 20, 30, 40])
     for change in (-1, 1):
         with pytest.raises(Corrupt, match="do not fit"):
             decode(packed(model, capacity=model.capacity + change))
         with pytest.raises(Corrupt, match="do not fit"):
-            decode(packed(model, slack_rows=sum(slacks) + change))
+            decode(packed(model, slack_rows=35 + change))
 
 
 @pytest.mark.parametrize(("blocks", "size"), [(33, 300), (32, 255), (2, 15)])
@@ -314,10 +345,8 @@ def test_blocks_take_as_many_bytes_as_are_kept_for_them() -> None:
 
 
 def test_a_model_in_blocks_tells_its_usual_slack_and_where_rows_lie() -> None:
-    model = in_blocks(2, 40)
-    assert model.blocks is not None
-    model = relaid(model, model.blocks.bounds.tolist(), [10, 25])
-    assert (model.usual_slack, replace(model, blocks=None).usual_slack) == (18, model.slack_rows)
+    model = relaid([0, 10, 20, 30, 40])
+    assert (model.usual_slack, replace(model, blocks=None).usual_slack) == (18, 25)
     assert model.blocks is not None
     rows = model.segments.at_many(np.arange(40))
     half = [sum(bound <= rank for bound in model.blocks.bounds[1:].tolist()) for rank in range(40)]
