@@ -19,8 +19,9 @@ from scumble import DPPLRIndex, IntegerDomain, Ledger
 from scumble.errors import InvalidParameter
 from scumble.index import slack as coverage
 from scumble.index.blocks import Blocks, suitable_blocks
-from scumble.index.curve import Histogram, MonotoneCurve
-from scumble.index.file import IndexModel
+from scumble.index.contract import Terms
+from scumble.index.curve import MAX_ROWS, Histogram, MonotoneCurve
+from scumble.index.file import IndexModel, block_bytes, fixed_bytes, most_segments
 from scumble.index.segments import Segments, fit_all, join
 from scumble.index.slack import MOST_BLOCKS, SLACK_SHARE, SLACKS, block_deviations, shift
 from scumble.privacy.budget import unsafe_budget
@@ -244,6 +245,28 @@ def test_what_suits_can_be_built() -> None:
     for max_bytes in (576, 600, 640, 700, 1000, 4096):
         blocks = suitable_blocks(2**20, 2**35, Fraction(1), MILLIONTH, max_bytes)
         built(np.full(2**12, 2**23), blocks, max_bytes=max_bytes)
+
+
+def test_the_least_room_that_is_accepted_is_enough() -> None:
+    """Of segments, and of bytes, however the noise falls."""
+    index = built(np.full(100, 50), 4, max_segments=8)
+    assert len(index.model.segments) == 8
+    delta = Fraction(1, 100)
+    terms = Terms(IntegerDomain(0, 99), Fraction(1), delta, MILLIONTH, None, Fraction(1), delta)
+    least = 0
+    for max_bytes in range(1, 400):
+        try:
+            DPPLRIndex(blocks=4, max_bytes=max_bytes).check(terms)
+        except InvalidParameter as error:
+            assert "no room for 8 segments, two for each block" in str(error)  # noqa: PT017
+        else:
+            least = max_bytes
+            break
+    fixed = fixed_bytes(terms.domain, terms.epsilon, terms.delta, terms.beta) + block_bytes(4, 100)
+    assert most_segments(least - fixed, 100, MAX_ROWS, MAX_ROWS, 8) == 8
+    assert most_segments(least - 1 - fixed, 100, MAX_ROWS, MAX_ROWS, 8) < 8
+    for _ in range(5):
+        assert built(np.full(100, 2**29), 4, max_bytes=least).size_bytes <= least
 
 
 @pytest.mark.parametrize(

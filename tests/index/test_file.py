@@ -24,6 +24,7 @@ from scumble.index.file import (
     MOST_ROWS,
     IndexModel,
     _packed_blocks,
+    _unpacked_domain,
     block_bytes,
     decode,
     domain_bytes,
@@ -80,7 +81,7 @@ def test_lists_of_keys_come_along_and_are_not_counted(tmp_path: Path, domain: Ex
     assert index.summary().bytes - index.summary().domain_bytes <= 256
 
 
-def listed(keys: list[int] | NDArray[Any]) -> IndexModel:
+def listed(keys: list[int] | list[str] | NDArray[Any]) -> IndexModel:
     domain = ExplicitKeys(keys)
     counts = np.ones(domain.size, np.int64)
     return DPPLRIndex(max_bytes=256).fit_counts(counts, domain=domain, budget=unsafe_budget(1)).model
@@ -98,8 +99,8 @@ def test_a_list_of_integers_is_packed_and_comes_back(keys: list[int]) -> None:
     assert encode(decode(data)) == data
 
 
-@pytest.mark.parametrize("keys", [[0, 2**62], [-(2**63), 2**63 - 1]], ids=str)
-def test_a_list_that_spans_too_much_stays_text(keys: list[int]) -> None:
+@pytest.mark.parametrize("keys", [[0, 2**62], [-(2**63), 2**63 - 1], ["1", "5"]], ids=str)
+def test_a_list_that_spans_too_much_stays_text_and_so_do_strings(keys: list[int] | list[str]) -> None:
     data = encode(listed(keys))
     assert data[8] == 1
     assert decode(data).domain == ExplicitKeys(keys)
@@ -123,6 +124,15 @@ def test_an_impossible_list_is_corrupt(text: str) -> None:
     assert body != data[:-8]
     with pytest.raises(Corrupt):
         decode(body + sha256(body).digest()[:8])
+
+
+@pytest.mark.parametrize(
+    ("first", "steps"), [(1, [1, 4, 8]), (1, [0, 4, 7]), (-(2**63) - 1, [0, 4, 8]), (2**64 - 8, [0, 4, 8])], ids=str
+)
+def test_a_list_begins_and_ends_where_it_says_and_within_64_bits(first: int, steps: list[int]) -> None:
+    with pytest.raises(ValueError, match="impossible list"):
+        _unpacked_domain(f"{first} {first + 8} 3", pack(np.array(steps), 8))
+    assert _unpacked_domain("1 9 3", pack(np.array([0, 4, 8]), 8)) == (ExplicitKeys([1, 5, 9]), packed_bytes(3, 8))
 
 
 def test_every_flipped_bit_is_noticed() -> None:
@@ -335,7 +345,8 @@ def test_no_blocks_in_a_file_of_blocks_are_corrupt() -> None:
 
 
 def test_blocks_take_as_many_bytes_as_are_kept_for_them() -> None:
-    assert block_bytes(4, 1000) == 3 + packed_bytes(8, 999) + packed_bytes(4, 4 << 16)
+    for size in range(64, 200):
+        assert block_bytes(4, size) == 3 + packed_bytes(8, size - 1) + packed_bytes(4, 4 << 16)
     assert block_bytes(32, 1000) == 3 + packed_bytes(64, 999) + packed_bytes(32, 32 << 16)
     for size in (64, 1000):
         model = in_blocks(4, size, max_bytes=700)
