@@ -89,7 +89,15 @@ def listed(keys: list[int] | list[str] | NDArray[Any]) -> IndexModel:
 
 @pytest.mark.parametrize(
     "keys",
-    [[7], [-5, 0, 3], [-(2**63), -(2**63) + 9], [2**64 - 3, 2**64 - 1], [2**63 - 2, 2**63 + 1], [0, 2**62 - 1]],
+    [
+        [7],
+        [-5, 0, 3],
+        [-(2**63), -(2**63) + 9],
+        [2**64 - 3, 2**64 - 1],
+        [2**63 - 2, 2**63 + 1],
+        [2**63 - 2, 2**63],
+        [0, 2**62 - 1],
+    ],
     ids=str,
 )
 def test_a_list_of_integers_is_packed_and_comes_back(keys: list[int]) -> None:
@@ -190,6 +198,13 @@ def test_sizes_beyond_what_the_kernels_multiply_exactly() -> None:
         assert getattr(decode(packed(MODEL, **{name: MOST_ROWS})), name) == MOST_ROWS
         with pytest.raises(Corrupt, match="do not fit"):
             decode(packed(MODEL, **{name: MOST_ROWS + 1}))
+
+
+def test_mechanisms_and_slacks_that_there_are_not() -> None:
+    for code in (3, 255):
+        for part in ("mechanism", "slack"):
+            with pytest.raises(Corrupt, match="do not fit"):
+                decode(packed(MODEL, **{part: code}))
 
 
 @pytest.mark.parametrize(
