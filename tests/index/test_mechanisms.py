@@ -18,6 +18,7 @@ from scumble.index.mechanisms import Mechanism, variance
 from scumble.index.mechanisms import scumble as scumble_mechanism
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.mechanisms.scumble import (
+    HALF_FAN_OUT,
     LONGEST_CELL,
     WideTree,
     _least_squares,
@@ -109,6 +110,8 @@ def test_levels() -> None:
     assert [BinaryTree(n, Fraction(1)).levels for n in (1, 2, 3, 4, 1023, 1024, 2**20)] == [1, 2, 2, 3, 10, 11, 21]
     assert [wide_tree(n, Fraction(1)).levels for n in (1, 2, 18, 100, 10**4, 10**5, 2**20)] == [1, 1, 1, 2, 3, 4, 5]
     assert wide_tree(2**20, Fraction(1)).blocks == (16**4, 16**3, 16**2, 16, 1)
+    assert [wide_tree(n, Fraction(1)).levels for n in (76, 77)] == [1, 2]  # about 18^1.5
+    assert [wide_tree(n, Fraction(1), HALF_FAN_OUT).levels for n in (26, 28)] == [1, 2]  # about 9^1.5
 
 
 @given(st.integers(1, 300), st.data())
