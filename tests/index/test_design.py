@@ -52,6 +52,8 @@ RELEASED: dict[str, tuple[IntArray, dict[str, Any], Fraction, str]] = {
     "few segments": (uneven(900), {"max_segments": 40}, Fraction(1, 1000), "0b0986b43f92eba1"),
     "lossless": (smooth(300), {"slack": "lossless"}, MILLIONTH, "81b2685819e54404"),
     "scouted": (smooth(1 << 14), {}, MILLIONTH, "5fb247dd1a10ad1c"),
+    "scouted, dense": (smooth(1 << 14) + 900, {}, MILLIONTH, "d23baf993d95a479"),
+    "searched in part, dense": (partly_heavy(1 << 14) + 900, {}, MILLIONTH, "f3e8919e430607ec"),
     "searched": (uneven(1 << 15), {}, MILLIONTH, "ce61a029e24f4672"),
     "searched, of another size": (uneven((1 << 17) + 12_345), {}, MILLIONTH, "7630b7cbf63d228f"),
     "searched in part": (partly_heavy(1 << 16), {}, MILLIONTH, "7d199f876d326b0f"),
