@@ -222,7 +222,8 @@ def test_errors_that_no_segments_have(max_error: int, readable: bool) -> None:
 
 def test_numbers_of_segments_that_cannot_be() -> None:
     """None; more than there are ranks; and as many as there are, which can be."""
-    one = replace(MODEL, domain=IntegerDomain(0, 0), segments=Segments(1, *(np.array([n]) for n in (0, 3, 3)), 1))
+    three = np.array([3])
+    one = replace(MODEL, domain=IntegerDomain(0, 0), segments=Segments(1, np.array([0]), three, three, 1))
     assert len(decode(encode(one)).segments) == 1
     for model, count in ((MODEL, 0), (one, 0), (one, 2), (MODEL, 5001), (MODEL, 2**32 - 1)):
         with pytest.raises(Corrupt, match="do not fit"):
