@@ -205,11 +205,14 @@ def test_noise_of_one_half_is_not_that_of_another() -> None:
     assert len(set(blocks.slacks.tolist())) > 5
 
 
-def test_a_lossless_index_pays_its_delta_for_any_number_of_blocks() -> None:
-    lossless, epsilon = SLACKS["lossless"], Fraction(1, 3)
+@pytest.mark.parametrize("epsilon", [Fraction(1, 3), Fraction(40)], ids=str)
+def test_a_lossless_index_pays_its_delta_for_any_number_of_blocks(epsilon: Fraction) -> None:
+    """For many blocks it is less if epsilon is small, and more if it is large."""
+    lossless = SLACKS["lossless"]
     whole, parts, any_number = (lossless.delta(epsilon, MILLIONTH, blocks) for blocks in (1, 2, None))
     assert parts == lossless.delta(epsilon, MILLIONTH, 32)
     assert any_number == max(whole, parts)
+    assert (parts > whole) == (epsilon == 40)
     assert parts == coverage.lossless_delta(epsilon * coverage.BLOCK_SHARE, MILLIONTH / MOST_BLOCKS)
     assert whole == lossless.delta(epsilon, MILLIONTH) == coverage.lossless_delta(epsilon * SLACK_SHARE, MILLIONTH)
     assert SLACKS["measured"].delta(epsilon, MILLIONTH, None) == 0

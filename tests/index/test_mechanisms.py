@@ -288,6 +288,12 @@ def test_no_row_pays_more_than_epsilon_however_the_scout_searches(
     assert min(paid) > epsilon / 2
 
 
+def test_halves_have_as_many_levels_as_the_highest_tree() -> None:
+    halves = release_halves(Histogram(np.ones(107, dtype=np.int64)), 2, Fraction(1), Noise.fresh())
+    assert [(curve.size, curve.levels) for curve in halves.curves] == [(26, 1), (27, 2), (27, 2), (27, 2)]
+    assert halves.levels == 2
+
+
 @pytest.mark.parametrize("size", LARGE)
 @pytest.mark.parametrize("rows", [0, 1, 10**6])
 def test_the_curve_ends_at_the_last_rank(size: int, rows: int) -> None:
