@@ -1,7 +1,10 @@
 """Where dummies lie, as a query sees it, and what a load with padded blocks seals: against plain Python."""
 
+import struct
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
+from math import ceil
 
 import numpy as np
 import pytest
@@ -10,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from scumble.enclave import kernels
+from scumble.enclave import kernels, loads
 from scumble.enclave.dummies import FAR, Dummies
 from scumble.enclave.grants import Cost
 from scumble.enclave.loads import Load
 from scumble.enclave.pages import RunReader
 from scumble.errors import InvalidParameter, Tampered
-from scumble.index.blocks import Blocks
+from scumble.index.blocks import Blocks, suitable_blocks
 from scumble.index.file import decode
 from scumble.types import IntegerDomain
 from scumble.wire.catalog import Run, Table
@@ -73,6 +76,16 @@ def test_its_length_depends_on_the_number_of_blocks_alone_and_its_repr_on_no_mor
     assert repr(few) == repr(many) == "Dummies(blocks=2, stretches=<secret>)"
 
 
+def test_its_bytes_are_those_that_manifests_hold() -> None:
+    """How many blocks, where each ends, and of each where its dummies begin and end; the last has no end."""
+    far = 1 << 62
+    for dummies, words in (
+        (Dummies.after(23), [1, far, 23, far]),
+        (between([1, 2, 3, 4], [9, 8], 12)[0], [3, 9, 17, far, 1, 7, 12, 13, 19, far]),
+    ):
+        assert dummies.to_bytes() == struct.pack(f"<{len(words)}Q", words[0] | 1 << 63, *words[1:])
+
+
 @pytest.mark.parametrize("cut", [0, 7, 9, 40])
 def test_a_part_of_it_is_tampered_with(cut: int) -> None:
     whole = between([1, 2, 3, 4], [9, 9], 10)[0].to_bytes()
@@ -120,9 +133,12 @@ def loaded(
     return table, list(load.build(real)), storage
 
 
-@pytest.mark.parametrize("memory_bytes", [1 << 24, 1])
+@pytest.mark.parametrize(("memory_bytes", "sealed_rows"), [(1 << 24, 1 << 16), (1 << 24, 100), (1, 1)])
 @pytest.mark.parametrize("nulls", [False, True])
-def test_rows_lie_in_the_blocks_that_the_index_says(memory_bytes: int, nulls: bool) -> None:
+def test_rows_lie_in_the_blocks_that_the_index_says(
+    monkeypatch: pytest.MonkeyPatch, memory_bytes: int, sealed_rows: int, nulls: bool
+) -> None:
+    monkeypatch.setattr(loads, "SEALED_ROWS", sealed_rows)
     rng = np.random.default_rng(9)
     keys = [
         rng.integers(0, SIZE, 900),
@@ -133,8 +149,8 @@ def test_rows_lie_in_the_blocks_that_the_index_says(memory_bytes: int, nulls: bo
         assert run.index is not None
         index = decode(run.index)
         assert index.blocks is not None
-        assert run.capacity % PAGE_ROWS == 0
-        assert run.capacity >= index.blocks.rows
+        sent = 912 + 2 * int(index.blocks.slacks.sum()) if nulls and place == 1 else 912
+        assert run.capacity == ceil(max(index.blocks.rows, sent) / PAGE_ROWS) * PAGE_ROWS
         reader = RunReader(storage, KEYS, table, run)
         other = reader.fetch(1 - place, 0, run.pages).words
         fetched = reader.fetch(place, 0, run.pages)
@@ -189,6 +205,36 @@ def test_as_many_blocks_as_suit_the_capacity() -> None:
     assert blocks is not None
     assert len(blocks) == SIZE // 8
     assert run.capacity - 20_000 <= 200 + PAGE_ROWS
+
+
+@pytest.mark.parametrize("kind", ["integer", "integer not null"])
+def test_the_terms_for_one_row_say_how_many_blocks_suit(kind: str) -> None:
+    table = table_of(kind)
+    domain, beta = IntegerDomain(0, 2**20 - 1), Fraction(1, 10**6)
+    order = IndexOrder(table.schema.columns[0].name, domain, Fraction(3), Fraction(0), beta, 3, 4096, "measured")
+    load = Load(MemoryStorage(), table, (order,), PAGE_ROWS, 1 << 20, "ba" * 16, NOTHING)
+    load._capacity = 10**5
+    suitable = suitable_blocks(2**20, 10**5, Fraction(1), beta, 4096, nullable=kind == "integer")
+    assert 1 < load._blocks(order) == suitable < 32
+    assert [load._blocks(replace(order, blocks=blocks)) for blocks in (1, 7)] == [1, 7]
+    assert load._blocks(replace(order, slack="paper")) == load._blocks(replace(order, mechanism="paper")) == 1
+
+
+def test_a_block_with_far_too_many_rows_takes_the_dummies_of_the_others() -> None:
+    """As unlikely as that a lookup loses a row; even so all real rows are within the capacity, and found there."""
+    _, ((run, _),), _ = loaded([np.arange(900) % SIZE], 2)
+    assert run.index is not None
+    model = decode(run.index)
+    blocks = Blocks(np.array([0, 16, 32, 48, 64]), np.ones(2, np.int64), np.array([0, 90, 100]), np.zeros(4, np.int64))
+    counts = np.bincount([0, *[40] * 97], minlength=SIZE)
+    load = Load(MemoryStorage(), table_of("integer"), (), PAGE_ROWS, 1 << 20, "ba" * 16, NOTHING)
+    for capacity, nullable, expected in ((96, False, 112), (112, False, 112), (113, False, 128), (112, True, 128)):
+        load._capacity = capacity
+        placed = load._placed(replace(model, blocks=blocks), counts, 100, nullable=nullable)
+        assert placed.capacity == expected
+        assert placed.filled.tolist() == [expected - 100] * 2
+        real = placed.dummies.mask(0, expected).tolist()
+        assert real == [1] + [0] * (expected - 100) + [1] * 99
 
 
 def test_rows_are_placed_by_their_keys_and_dummies_by_the_blocks_that_want_them() -> None:

@@ -122,6 +122,36 @@ def test_without_an_index_the_order_is_that_of_loading() -> None:
     assert [row[3] for row in _content(TABLE, run, storage)] == given + [0] * 12
 
 
+@pytest.mark.parametrize(("length", "words"), [(5, 2), (12, 3)])
+def test_every_word_of_a_text_is_kept(length: int, words: int) -> None:
+    table = table_of(f"text({length}) not null")
+    text = table.schema.columns[0].type
+    assert text.words == words
+    rows = np.array([text.words_of("abcde"[: place % 6]) for place in range(PAGE_ROWS)])
+    storage = MemoryStorage()
+    load = Load(storage, table, (), PAGE_ROWS, 1 << 20, BATCH, NOTHING)
+    load.append(memoryview(rows.tobytes()))
+    load.reserve(KEYS, PAGE_ROWS)
+    ((run, _),) = load.build(PAGE_ROWS)
+    assert RunReader(storage, KEYS, table, run).fetch(0, 0, 1).words.tolist() == rows.tolist()
+
+
+def test_nothing_is_sealed_without_room_for_it() -> None:
+    load = Load(MemoryStorage(), TABLE, (), PAGE_ROWS, 1 << 20, BATCH, NOTHING)
+    with pytest.raises(InvalidParameter, match="no room"):
+        load._seal("00" * 16, None, None, 16)
+
+
+def test_as_many_dummies_are_added_as_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loads, "SEALED_ROWS", 5)
+    for more in (0, 1, 5, 12):
+        load = Load(MemoryStorage(), TABLE, ORDERS, PAGE_ROWS, 1 << 20, BATCH, NOTHING)
+        load._add_dummies(more)
+        assert len(load._rows) == more
+        added = [row for chunk in load._rows.chunks() for row in chunk.tolist()]
+        assert added == _rows(0, more, 2).tolist()
+
+
 @pytest.mark.parametrize(("sent", "capacity"), [(16, 32), (32, 16), (17, 17), (0, 16)])
 def test_rows_that_do_not_fill_the_capacity(sent: int, capacity: int) -> None:
     storage = MemoryStorage()

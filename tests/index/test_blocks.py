@@ -5,6 +5,7 @@ The reference is the definition: rows in the order of keys, each block's dummies
 
 from fractions import Fraction
 from itertools import pairwise
+from math import ceil
 
 import numpy as np
 import pytest
@@ -18,10 +19,11 @@ from scumble import DPPLRIndex, IntegerDomain, Ledger
 from scumble.errors import InvalidParameter
 from scumble.index import slack as coverage
 from scumble.index.blocks import Blocks, suitable_blocks
-from scumble.index.curve import Histogram, MonotoneCurve
-from scumble.index.file import IndexModel
+from scumble.index.contract import Terms
+from scumble.index.curve import MAX_ROWS, Histogram, MonotoneCurve
+from scumble.index.file import IndexModel, block_bytes, fixed_bytes, most_segments
 from scumble.index.segments import Segments, fit_all, join
-from scumble.index.slack import MOST_BLOCKS, SLACKS, block_deviations, shift
+from scumble.index.slack import MOST_BLOCKS, SLACK_SHARE, SLACKS, block_deviations, shift
 from scumble.privacy.budget import unsafe_budget
 
 IntArray = NDArray[np.int64]
@@ -118,9 +120,8 @@ def test_dummies_fill_each_block_and_no_row_is_dropped(sizes: list[tuple[int, in
         assert all(laid[at] == (2 * k, False) for at in range(first, last))
         assert first == last or (0 if k == 0 else stops[k - 1]) <= first <= last <= stops[k]
     assert layout.filled.tolist() == np.cumsum(layout.last - layout.first).tolist()
-    if most == 40:
-        places = blocks.unsafe_places(np.array(halves, dtype=np.int64))
-        assert places.tolist() == [at for at, (_, real) in enumerate(reference(stops, halves, 1 << 40)) if real]
+    places = blocks.unsafe_places(np.array(halves, dtype=np.int64))
+    assert places.tolist() == [at for at, (_, real) in enumerate(reference(stops, halves, 1 << 40)) if real]
 
 
 @given(st.integers(0, 2**32), st.sampled_from([1, 3, 8]), st.sampled_from(["measured", "lossless"]))
@@ -218,12 +219,16 @@ def test_noise_of_one_half_is_not_that_of_another() -> None:
     assert len(set(blocks.slacks.tolist())) > 5
 
 
-def test_a_lossless_index_pays_its_delta_for_any_number_of_blocks() -> None:
-    lossless, epsilon = SLACKS["lossless"], Fraction(1)
+@pytest.mark.parametrize("epsilon", [Fraction(1, 3), Fraction(40)], ids=str)
+def test_a_lossless_index_pays_its_delta_for_any_number_of_blocks(epsilon: Fraction) -> None:
+    """For many blocks it is less if epsilon is small, and more if it is large."""
+    lossless = SLACKS["lossless"]
     whole, parts, any_number = (lossless.delta(epsilon, MILLIONTH, blocks) for blocks in (1, 2, None))
     assert parts == lossless.delta(epsilon, MILLIONTH, 32)
     assert any_number == max(whole, parts)
-    assert parts == coverage.lossless_delta(coverage.BLOCK_SHARE, MILLIONTH / MOST_BLOCKS)
+    assert (parts > whole) == (epsilon == 40)
+    assert parts == coverage.lossless_delta(epsilon * coverage.BLOCK_SHARE, MILLIONTH / MOST_BLOCKS)
+    assert whole == lossless.delta(epsilon, MILLIONTH) == coverage.lossless_delta(epsilon * SLACK_SHARE, MILLIONTH)
     assert SLACKS["measured"].delta(epsilon, MILLIONTH, None) == 0
 
 
@@ -244,15 +249,41 @@ def test_how_many_blocks_suit_a_table() -> None:
     assert 1 < suiting(rows=10**5) < suiting(rows=2 * 10**5) < MOST_BLOCKS
     assert suiting(epsilon="0.1") < MOST_BLOCKS
     assert suiting(rows=2 * 10**5, nullable=True) == suiting(rows=10**5)
+    assert suitable_blocks(2**20, 2 * 10**5, Fraction(1), MILLIONTH, None) == suiting(rows=2 * 10**5)
     assert suiting(max_bytes=None) == MOST_BLOCKS
+    assert (suiting(max_bytes=512 + 5 * 64 - 1), suiting(max_bytes=512 + 5 * 64)) == (4, 5)
     padding = 2 * shift(coverage.BLOCK_SHARE, MILLIONTH / MOST_BLOCKS) + 8 / coverage.BLOCK_SHARE
-    assert suiting(rows=int(300 * padding)) == 3 - (int(300 * padding) < 300 * padding)
+    for nullable in (False, True):
+        least = ceil(100 * 11 * padding * (1 + nullable))
+        assert (suiting(rows=least - 1, nullable=nullable), suiting(rows=least, nullable=nullable)) == (10, 11)
 
 
 def test_what_suits_can_be_built() -> None:
     for max_bytes in (576, 600, 640, 700, 1000, 4096):
         blocks = suitable_blocks(2**20, 2**35, Fraction(1), MILLIONTH, max_bytes)
         built(np.full(2**12, 2**23), blocks, max_bytes=max_bytes)
+
+
+def test_the_least_room_that_is_accepted_is_enough() -> None:
+    """Of segments, and of bytes, however the noise falls."""
+    index = built(np.full(100, 50), 4, max_segments=8)
+    assert len(index.model.segments) == 8
+    delta = Fraction(1, 100)
+    terms = Terms(IntegerDomain(0, 99), Fraction(1), delta, MILLIONTH, None, Fraction(1), delta)
+    least = 0
+    for max_bytes in range(1, 400):
+        try:
+            DPPLRIndex(blocks=4, max_bytes=max_bytes).check(terms)
+        except InvalidParameter as error:
+            assert "no room for 8 segments, two for each block" in str(error)  # noqa: PT017
+        else:
+            least = max_bytes
+            break
+    fixed = fixed_bytes(terms.domain, terms.epsilon, terms.delta, terms.beta) + block_bytes(4, 100)
+    assert most_segments(least - fixed, 100, MAX_ROWS, MAX_ROWS, 8) == 8
+    assert most_segments(least - 1 - fixed, 100, MAX_ROWS, MAX_ROWS, 8) < 8
+    for _ in range(5):
+        assert built(np.full(100, 2**29), 4, max_bytes=least).size_bytes <= least
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,9 @@ from scumble.index.mechanisms import Mechanism, variance
 from scumble.index.mechanisms import scumble as scumble_mechanism
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.mechanisms.scumble import (
+    HALF_FAN_OUT,
     LONGEST_CELL,
+    Cells,
     WideTree,
     _least_squares,
     estimate,
@@ -81,6 +83,39 @@ def test_a_scout_costs_what_it_says() -> None:
     assert worst_cost(small) == Fraction(1, 7)
 
 
+def test_a_row_pays_for_a_search_if_any_of_the_cells_was_searched() -> None:
+    scout = WideTree(61, (16, 1), (Fraction(1, 4), Fraction(3, 4)))
+    for place in range(3):
+        cells = Cells(np.array([0, 9, 30]), np.arange(3) == place)
+        assert cells.cost(scout) == 1
+        assert [cells.cost(scout, first, first + 1) == 1 for first in range(3)] == [
+            place == first for first in range(3)
+        ]
+        assert [cells.cost(scout, first) == 1 for first in range(3)] == [place >= first for first in range(3)]
+    assert Cells(np.array([0]), np.array([False])).cost(scout) == Fraction(1, 4)
+
+
+@pytest.mark.parametrize("mask", range(16))
+def test_a_cell_was_searched_if_any_of_its_ranks_was(monkeypatch: pytest.MonkeyPatch, mask: int) -> None:
+    """Also one that ends with the first rank of a block, or begins with the last."""
+    searched = np.array([mask >> block & 1 for block in range(4)], dtype=np.bool_)
+    starts = [0, 15, 17, 33, 48, 49, 63]
+    monkeypatch.setattr(scumble_mechanism, "_suspicious", lambda light, scout: searched)
+    monkeypatch.setattr(scumble_mechanism, "_cut", lambda *given: np.array(starts))
+    scout = WideTree(64, (16, 1), (Fraction(1, 4), Fraction(3, 4)))
+    found = find_cells(np.zeros(64, dtype=np.int64), scout, Fraction(1), Noise.fresh()).searched
+    ends = [*starts[1:], 64]
+    assert found.tolist() == [
+        any(searched[rank // 16] for rank in range(start, end)) for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def test_a_scout_has_some_four_thousand_coarse_blocks() -> None:
+    """Of sixteen fine ones each, where there are as many ranks."""
+    shapes = [scout_tree(size, Fraction(1)).blocks for size in (100, 2**14, 2**16 - 1, 2**16, 2**17 - 1, 2**17)]
+    assert shapes == [(1, 1), (4, 1), (15, 1), (16, 1), (16, 1), (32, 1)]
+
+
 @dataclass(frozen=True)
 class OneLevelShort(BinaryTree):
     """Planted defect: the paper's log2 N levels."""
@@ -109,6 +144,8 @@ def test_levels() -> None:
     assert [BinaryTree(n, Fraction(1)).levels for n in (1, 2, 3, 4, 1023, 1024, 2**20)] == [1, 2, 2, 3, 10, 11, 21]
     assert [wide_tree(n, Fraction(1)).levels for n in (1, 2, 18, 100, 10**4, 10**5, 2**20)] == [1, 1, 1, 2, 3, 4, 5]
     assert wide_tree(2**20, Fraction(1)).blocks == (16**4, 16**3, 16**2, 16, 1)
+    assert [wide_tree(n, Fraction(1)).levels for n in (76, 77)] == [1, 2]  # about 18^1.5
+    assert [wide_tree(n, Fraction(1), HALF_FAN_OUT).levels for n in (26, 28)] == [1, 2]  # about 9^1.5
 
 
 @given(st.integers(1, 300), st.data())
@@ -249,6 +286,12 @@ def test_no_row_pays_more_than_epsilon_however_the_scout_searches(
     assert (max(paid) > epsilon) == planted
     assert max(paid) >= epsilon
     assert min(paid) > epsilon / 2
+
+
+def test_halves_have_as_many_levels_as_the_highest_tree() -> None:
+    halves = release_halves(Histogram(np.ones(107, dtype=np.int64)), 2, Fraction(1), Noise.fresh())
+    assert [(curve.size, curve.levels) for curve in halves.curves] == [(26, 1), (27, 2), (27, 2), (27, 2)]
+    assert halves.levels == 2
 
 
 @pytest.mark.parametrize("size", LARGE)
