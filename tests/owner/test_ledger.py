@@ -90,8 +90,8 @@ BAD_SPENDS: list[Callable[[Ledger], Budget]] = [
     lambda ledger: ledger.spend(1, "a", partition=["group", "part"]),  # type: ignore[arg-type]
     lambda ledger: ledger.spend_all([Spend(1, "a", 0, 1, None, True)])[0],
     lambda ledger: ledger.spend_all([Spend(1, "a", 0, 1, None, False)])[0],
-    lambda ledger: ledger.record_content("t", "b", Content("two words", "terms")),  # type: ignore[arg-type, return-value]
-    lambda ledger: ledger.record_content("t", "b", Content("rows", "")),  # type: ignore[arg-type, return-value]
+    lambda ledger: ledger.record_content("t", "b", Content("two words", "terms")),  # type: ignore[list-item, return-value]
+    lambda ledger: ledger.record_content("t", "b", Content("rows", "")),  # type: ignore[list-item, return-value]
 ]
 
 

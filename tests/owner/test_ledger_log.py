@@ -171,8 +171,8 @@ def test_tampering_itself_leaves_no_mark(full: Path) -> None:
         "UPDATE record SET hash = zeroblob(32) WHERE id = 6",
         "UPDATE record SET hash = x'' WHERE id = 6",
         "UPDATE record SET id = 7 WHERE id = 6",
-        "INSERT INTO record SELECT 0, kind, time, label, epsilon, delta, rows_per_user, partition_group, partition_part,"
-        " spend, hash FROM record WHERE id = 1",
+        "INSERT INTO record SELECT 0, kind, time, label, epsilon, delta, rows_per_user,"
+        " partition_group, partition_part, spend, hash FROM record WHERE id = 1",
         "DELETE FROM record WHERE id = 1",
         "DELETE FROM record WHERE id = 3",
         "DELETE FROM record WHERE id = 6",
