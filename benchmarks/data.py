@@ -6,7 +6,7 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KEYS", "gapless_curve", "make_counts", "salaries"]
+__all__ = ["KEYS", "gapless_curve", "identifiers", "make_counts", "salaries"]
 
 Counts = NDArray[np.int64]
 Draw = Callable[[np.random.Generator, int, int], NDArray[np.int64]]
@@ -37,6 +37,18 @@ def gapless_curve(size: int, seed: int = 1) -> tuple[Counts, NDArray[np.int64]]:
     counts = 1 + rng.poisson(0.5 * waves)
     counts[0] += 100_000
     return np.concatenate([[0], np.cumsum(counts[:-1])]), np.repeat(np.arange(size), counts)
+
+
+def identifiers(rows: int = 250_000, span: int = 1_841_180, seed: int = 3) -> Counts:
+    """Unique identifiers as a bureau hands them out: stretches of all lengths and densities, and gaps between them."""
+    rng = np.random.default_rng(seed)
+    density, at = np.zeros(span), 0
+    while at < span:
+        length = int(rng.pareto(1.1) * 300) + 50
+        density[at : at + length] = rng.choice([0, 0.02, 0.1, 0.3, 0.9], p=[0.35, 0.2, 0.2, 0.15, 0.1])
+        at += length
+    taken: Counts = (rng.random(span) < np.minimum(1, density * rows / density.sum())).astype(np.int64)
+    return taken
 
 
 def _uniform(rng: np.random.Generator, size: int, rows: int) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from cffi import FFI
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ["noise.c", "segments.c", "oblivious.c", "wide.c", "sort.c", "compact.c", "validate.c"]
+SOURCES = ["noise.c", "segments.c", "oblivious.c", "wide.c", "sort.c", "compact.c", "place.c", "validate.c"]
 # No -march: a wheel must run on every x86-64; hot loops are cloned for AVX2 in the source instead.
 # No contraction into fused multiply-add: the same index file must answer the same on every machine.
 FLAGS = ["-std=c11", "-O3", "-ffp-contract=off", "-Wall", "-Wextra"]

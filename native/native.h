@@ -27,7 +27,7 @@ void scumble_deviation(const int64_t *start, const int64_t *first, const int64_t
 /* Words are int64; a row has k of them, compared first word first. Masks and validities are bytes of 0 and 1; a null
  * `valid` means that no row is null. What each kernel takes for secret is said in its file. */
 enum { SCUMBLE_EQ, SCUMBLE_LT, SCUMBLE_LE };
-void scumble_mask_rows(int64_t start, size_t n, int64_t real_rows, uint8_t *out);
+void scumble_mask_rows(int64_t start, size_t n, const int64_t *dummies, uint8_t *out);
 void scumble_mask_intervals(const int64_t *x, size_t k, size_t n, const uint8_t *valid, const int64_t *bounds, size_t m,
                             int negated, int null_matches, uint8_t *out);
 void scumble_mask_compare(const int64_t *a, const int64_t *b, size_t k, size_t n, const uint8_t *valid_a,
@@ -67,6 +67,10 @@ void scumble_wide_multiply(const int64_t *a, const int64_t *b, const uint8_t *ma
 void scumble_sort_rows(int64_t *rows, size_t n, size_t words, size_t key_word);
 void scumble_merge_rows(int64_t *rows, size_t first, size_t n, size_t words, size_t key_word);
 void scumble_compact(int64_t *rows, uint8_t *flags, size_t n, size_t words);
+void scumble_block_dummies(const int64_t *stops, const int64_t *halves, int64_t most, int64_t *first, int64_t *last,
+                           int64_t *filled, size_t blocks);
+void scumble_place_rows(int64_t *rows, size_t n, size_t words, size_t key_word, int64_t ranks, const int64_t *filled,
+                        const int64_t *sorted_as, size_t blocks, int64_t *seen);
 void scumble_curve(const int64_t *keys, size_t n, size_t ranks, int64_t *scratch, int64_t *out);
 
 /* Validation. text: k words a row, the last its length. grid: origin, scale, rest, stride, inverse, limit, low bits.

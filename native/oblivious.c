@@ -13,11 +13,11 @@ enum { BLOCK = 1024 };
 /* Rows whose comparisons of several words are under way at once. */
 enum { PART = 256 };
 
-SCUMBLE_VECTOR void scumble_mask_rows(int64_t start, size_t n, int64_t real_rows, uint8_t *out)
+SCUMBLE_VECTOR void scumble_mask_rows(int64_t start, size_t n, const int64_t *dummies, uint8_t *out)
 {
-    int64_t left = real_rows - start;
+    int64_t before = dummies[0] - start, after = dummies[1] - start;
     for (size_t i = 0; i < n; i++)
-        out[i] = (uint8_t)((int64_t)i < left);
+        out[i] = (uint8_t)(((int64_t)i < before) | ((int64_t)i >= after));
 }
 
 /* out |= low <= x <= high. */

@@ -93,9 +93,9 @@ def test_a_planted_loss_is_seen(slack: int, off_by: int, lost: bool) -> None:
 def test_the_sweep_restores_the_constants() -> None:
     from scumble.index import slack
 
-    before = slack.SLACK_SHARE
+    before = slack.BLOCK_SHARE
     rows = overhead.sweep("tiny", builds=1)
-    assert before == slack.SLACK_SHARE
+    assert before == slack.BLOCK_SHARE
     assert [value for _, value, _ in rows if value.endswith("*")] == [f"{before} *"]
     assert all(set(found) == set(KEYS) for _, _, found in rows)
 

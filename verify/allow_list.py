@@ -44,8 +44,9 @@ LOOKING = {
 EXCEPTIONS = {
     ("queries.py", "given"): "a list of validities: empty if no column is nullable, which is public",
     ("queries.py", "not given"): "the same",
-    ("loads.py", "self._rows.sort(key_word)"): "the oblivious sort of `Rows`, not an array's",
-    ("manifests.py", "sorted(real_rows.items())"): "by the runs' names, which are public and differ",
+    ("loads.py", "keys.sort()"): "the oblivious sort of `Rows`, not an array's",
+    ("loads.py", "self._rows.sort(key_word, partial(placed.write_keys, key_word=key_word, seen=seen))"): "the same",
+    ("loads.py", "max((placed.capacity for placed in learned))"): "capacities, which are public",
 }
 
 

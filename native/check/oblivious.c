@@ -99,7 +99,8 @@ static void deviation(void)
 
 static void mask_rows_of(size_t n)
 {
-    scumble_mask_rows(5, n, secret_word(30), malloc(n + 1));
+    int64_t dummies[] = {secret_word(30), secret_word(40)};
+    scumble_mask_rows(5, n, dummies, malloc(n + 1));
 }
 
 static void mask_intervals_of(size_t n)
@@ -188,6 +189,13 @@ static void compact_of(size_t n)
         scumble_compact(secret_words(n * words), secret_mask(n), n, words);
 }
 
+static void place_rows_of(size_t n)
+{
+    int64_t stops[] = {20, 50, 90}, sorted_as[] = {9, 19, 29}, first[3], last[3], filled[3], seen = secret_word(0);
+    scumble_block_dummies(stops, secret_words(6), secret_word(60), first, last, filled, 3);
+    scumble_place_rows(secret_words(n * 3), n, 3, 1, 40, filled, sorted_as, 3, &seen);
+}
+
 static void curve_of(size_t n)
 {
     static const size_t ranks[] = {0, 1, 7, 64, 1000};
@@ -232,6 +240,7 @@ AT_SIZES(wide)
 AT_SIZES(sort_rows)
 AT_SIZES(merge_rows)
 AT_SIZES(compact)
+AT_SIZES(place_rows)
 AT_SIZES(curve)
 AT_SIZES(check_text)
 AT_SIZES(check_single)
@@ -357,6 +366,7 @@ int main(int argc, char **argv)
                    {"sort-rows", sort_rows},
                    {"merge-rows", merge_rows},
                    {"compact", compact},
+                   {"place-rows", place_rows},
                    {"curve", curve},
                    {"check-text", check_text},
                    {"check-single", check_single},

@@ -130,7 +130,7 @@ def test_planted_defects_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     asking = [False]  # and not loading, which would notice some of them
     if defect == "a row too few":
         mask_rows = kernels.mask_rows
-        monkeypatch.setattr(kernels, "mask_rows", lambda first, rows, real: mask_rows(first, rows, max(0, real - 1)))
+        monkeypatch.setattr(kernels, "mask_rows", lambda first, n, dummies: mask_rows(first, n, dummies - [1, 0]))
     elif defect == "an end too many":
         mask_intervals = kernels.mask_intervals
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import scumble
+from scumble.enclave.dummies import Dummies
 from scumble.enclave.loads import Load
 from scumble.errors import Unavailable
 from scumble.owner import database as owner_database
@@ -36,9 +37,9 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[Released]:
     found: list[Released] = []
     original = Load.build
 
-    def build(load: Load, *more: Any) -> tuple[Run, ...]:
+    def build(load: Load, *more: Any) -> tuple[tuple[Run, Dummies], ...]:
         runs = original(load, *more)
-        found.append((runs[0].capacity, tuple(run.index for run in runs)))
+        found.append((runs[0][0].capacity, tuple(run.index for run, _ in runs)))
         return runs
 
     monkeypatch.setattr(Load, "build", build)
@@ -105,7 +106,7 @@ def test_an_enclave_that_dies_after_every_build_draws_no_other_noise(
 ) -> None:
     original = Load.build
 
-    def killed(load: Load, *more: Any) -> tuple[Run, ...]:
+    def killed(load: Load, *more: Any) -> tuple[tuple[Run, Dummies], ...]:
         runs = original(load, *more)
         if len(built) < owner_database.LOAD_TRIES:
             raise _gone()

@@ -39,16 +39,14 @@ def shared_indexes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From the first load on, keep the indexes; call it, and the next loads are given the same again."""
     kept: list[IndexModel] = []
     replayed: list[IndexModel] = []
-    learn = Load._learn
+    place = Load._placed
 
-    def learned(self: Load, order: Any, key_word: int) -> IndexModel:
-        model = learn(self, order, key_word)
-        if replayed:
-            return replayed.pop(0)
-        kept.append(model)
-        return model
+    def placed(self: Load, index: IndexModel, *more: Any, **options: Any) -> Any:
+        if not replayed:
+            kept.append(index)
+        return place(self, replayed.pop(0) if replayed else index, *more, **options)
 
-    monkeypatch.setattr(Load, "_learn", learned)
+    monkeypatch.setattr(Load, "_placed", placed)
     return lambda: replayed.extend(kept)
 
 
@@ -119,8 +117,8 @@ def test_transcripts_of_several_loads_are_equal(tmp_path: Path, shared_indexes: 
 def test_transcripts_of_an_external_sort_are_equal(
     tmp_path: Path, shared_indexes: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def small(storage: Storage, words: int, chunk_rows: int) -> Rows:
-        return Rows(storage, words, 4 * PAGE_ROWS)
+    def small(storage: Storage, words: int, chunk_rows: int, *name: str) -> Rows:
+        return Rows(storage, words, 4 * PAGE_ROWS, *name)
 
     monkeypatch.setattr("scumble.enclave.loads.Rows", small)
     rng = Random(6)  # noqa: S311

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from scumble.enclave.dummies import Dummies
 from scumble.enclave.grants import AccessList
 from scumble.enclave.manifests import seal_manifest
 from scumble.enclave.pages import DataKeys
@@ -102,7 +103,8 @@ def signed_manifest(
     certificate: Certificate | None = None,
 ) -> bytes:
     """A manifest's file, as an enclave and whoever signs a version make it together."""
-    public, sealed = seal_manifest(keys, catalog, real_rows, access)
+    dummies = {run: Dummies.after(rows) for run, rows in real_rows.items()}
+    public, sealed = seal_manifest(keys, catalog, dummies, access)
     draft = Draft(catalog.restores, catalog.version, catalog.previous, Envelope(public, sealed, b"-").hash)
     signature = sign_draft(catalog.database, draft, signer)
     link = Link(draft, signer.public_key().public_bytes_raw(), signature, certificate)

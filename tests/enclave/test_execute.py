@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from enclave_tables import KEYS, MemoryStorage, table_of
 
+from scumble.enclave.dummies import Dummies
 from scumble.enclave.pages import RunReader, RunWriter
 from scumble.enclave.queries import CompiledPlan, _pieces, execute
 from scumble.errors import InvalidParameter, Tampered
@@ -29,7 +30,7 @@ def _table(storage: MemoryStorage) -> Table:
 
 
 def _execute(plan: Plan, table: Table, storage: MemoryStorage, scans: list[Scan], bounds: object = NO_BOUNDS) -> bytes:
-    readers = {run.id: (RunReader(storage, KEYS, table, run), REAL) for run in table.runs}
+    readers = {run.id: (RunReader(storage, KEYS, table, run), Dummies.after(REAL)) for run in table.runs}
     request = memoryview(pack_execution(0, scans, np.asarray(bounds, np.int64)))[1:]
     return bytes(execute(CompiledPlan(plan, table), unpack_execution(request), readers.__getitem__))
 

@@ -10,6 +10,7 @@ from enclave_tables import DATA_KEY, DATABASE, KEYS, OWNER, OWNER_KEY, TITLE, Me
 
 from scumble.attestation import Policy
 from scumble.attestation.policy_document import SignedPolicy
+from scumble.enclave.dummies import Dummies
 from scumble.enclave.grants import AccessList
 from scumble.enclave.manifests import check_chain, open_head, seal_manifest
 from scumble.enclave.pages import DataKeys
@@ -66,7 +67,7 @@ def _unsigned(access: AccessList = SHARED, data_key: bytes = DATA_KEY) -> Memory
     """A database of release 0.1."""
     storage = MemoryStorage()
     catalog = Catalog(OLD, 1, "", (TABLE,))
-    storage.commit(1, pack_unsigned(*seal_manifest(DataKeys(data_key, OLD), catalog, {RUN: 1}, access)))
+    storage.commit(1, pack_unsigned(*seal_manifest(DataKeys(data_key, OLD), catalog, {RUN: Dummies.after(1)}, access)))
     return storage
 
 
@@ -224,7 +225,7 @@ def test_a_head_of_another_database_or_that_the_key_does_not_open() -> None:
     with pytest.raises(Tampered):
         _history(storage, vault, database="0b" * 20).open(Open(None), None)
     _history(storage, vault).open(Open(None), None)
-    public, _ = seal_manifest(KEYS, _catalog(1, ""), {RUN: 1}, SHARED)
+    public, _ = seal_manifest(KEYS, _catalog(1, ""), {RUN: Dummies.after(1)}, SHARED)
     draft = Draft(0, 1, "", Envelope(public, b"sealed by nobody", b"-").hash)
     link = Link(draft, OWNER_KEY, sign_draft(DATABASE, draft, OWNER))
     storage.commit(1, pack(public, b"sealed by nobody", link.to_bytes()))
@@ -273,7 +274,7 @@ def test_readers_are_kept_for_runs_that_are_still_there_under_the_same_key() -> 
     history = _history(storage, vault)
     before = history.open(Open(None), None)
     reader = before.reader(RUN)
-    assert reader[1] == 1
+    assert reader[1].to_bytes() == Dummies.after(1).to_bytes()
     assert history.open(Open(None), before).reader(RUN) is reader
     keys, _ = _handed_over(storage, before.manifest.hash, bytes(32))
     after = _history(storage, vault, EVE, bytes(32)).open(Open(None), before)
@@ -328,7 +329,7 @@ def test_a_draft_is_committed_on_top_of_what_it_was_made_for() -> None:
     _stored(storage)
     history = _history(storage, vault)
     version = history.open(Open(None), None)
-    first, second = (history.draft(version, (TABLE,), {RUN: rows}, SHARED) for rows in (1, 2))
+    first, second = (history.draft(version, (TABLE,), {RUN: Dummies.after(rows)}, SHARED) for rows in (1, 2))
     assert first.draft.seen[:2] == (0, 2)
     with pytest.raises(Tampered):
         history.commit(first, sign_draft(DATABASE, first.draft, EVE))
@@ -345,7 +346,7 @@ def test_an_analyst_s_version_carries_its_certificate() -> None:
     _history(storage, vault).open(Open(None), None)
     analyst = _history(storage, vault, ADA, None)
     version = analyst.open(Open(None), None)
-    link = _committed(analyst.draft(version, (TABLE,), {RUN: 1}, SHARED), ADA).manifest.link
+    link = _committed(analyst.draft(version, (TABLE,), {RUN: Dummies.after(1)}, SHARED), ADA).manifest.link
     assert link is not None
     assert link.certificate == SIGNED.certificate()
 
@@ -364,8 +365,8 @@ def test_a_successor_has_a_title_for_its_key() -> None:
         replace(title, signatures=title.signatures[:1]),
     ):
         with pytest.raises(Refused):
-            history.draft(version, (TABLE,), {RUN: 1}, access, (keys, wrong))
-    after = _committed(history.draft(version, (TABLE,), {RUN: 1}, access, (keys, title)), EVE)
+            history.draft(version, (TABLE,), {RUN: Dummies.after(1)}, access, (keys, wrong))
+    after = _committed(history.draft(version, (TABLE,), {RUN: Dummies.after(1)}, access, (keys, title)), EVE)
     assert after.catalog.titles == (TITLE, title)
     assert after.keys is keys
 

@@ -70,9 +70,11 @@ def optional(valid: list[int] | None) -> NDArray[np.uint8] | None:
     return None if valid is None else mask(valid)
 
 
-@given(st.integers(0, 1 << 40), st.integers(0, 200), st.integers(-5, 205))
-def test_rows_before_the_real_ones_end_are_marked(start: int, n: int, more: int) -> None:
-    assert kernels.mask_rows(start, n, start + more).tolist() == [int(i < more) for i in range(n)]
+@given(st.integers(0, 1 << 40), st.integers(0, 200), st.integers(-5, 205), st.integers(0, 210))
+def test_rows_that_are_no_dummies_are_marked(start: int, n: int, more: int, dummies: int) -> None:
+    stretch = np.array([start + more, start + more + dummies])
+    expected = [int(not more <= i < more + dummies) for i in range(n)]
+    assert kernels.mask_rows(start, n, stretch).tolist() == expected
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5])

@@ -9,6 +9,7 @@ from enclave_tables import DATA_KEY, DATABASE, KEYS, OWNER, OWNER_KEY, TITLE, Me
 from numpy.typing import NDArray
 
 from scumble.enclave import loads
+from scumble.enclave.dummies import Dummies
 from scumble.enclave.grants import AccessList, Cost, Payment
 from scumble.enclave.loads import Load, begin_load, draft_load
 from scumble.enclave.manifests import open_manifest
@@ -16,6 +17,7 @@ from scumble.enclave.pages import RunReader
 from scumble.enclave.vault import Unlocked, Vault
 from scumble.enclave.versions import History, OpenVersion
 from scumble.errors import BadRows, Exists, InvalidParameter, NotFound, Overdraft, Refused, Stale
+from scumble.index.dp_plr import DESIGN
 from scumble.types import parse_domain
 from scumble.wire.catalog import Catalog, Run, Table
 from scumble.wire.charges import Charge
@@ -64,7 +66,8 @@ def _built(
     for at in range(0, len(rows), 37):
         load.append(memoryview(rows[at : at + 37].tobytes()))
     load.reserve(KEYS, len(rows))
-    return load.build(), storage
+    real_rows = int((rows[:, -1] <= SIZE).sum()) if orders else len(rows)
+    return tuple(run for run, _ in load.build(real_rows)), storage
 
 
 def _content(table: Table, run: Run, storage: MemoryStorage) -> list[tuple[int, int, int, int]]:
@@ -104,7 +107,8 @@ def test_small_chunks_go_to_the_provider_sealed_and_large_ones_do_not() -> None:
     rows = _rows(90, 96, 2)
     assert _built(rows, ORDERS)[1].scratch == {}
     small = _built(rows, ORDERS, 1)[1].scratch
-    assert len(small) == 6
+    assert len([name for name in small if name.startswith("chunk")]) == 6
+    assert len(small) == 12  # and as many of the keys alone
     plain = rows[3].tobytes()[16:24]
     assert not [piece for piece in small.values() if plain in piece]
 
@@ -118,6 +122,36 @@ def test_without_an_index_the_order_is_that_of_loading() -> None:
     assert [row[3] for row in _content(TABLE, run, storage)] == given + [0] * 12
 
 
+@pytest.mark.parametrize(("length", "words"), [(5, 2), (12, 3)])
+def test_every_word_of_a_text_is_kept(length: int, words: int) -> None:
+    table = table_of(f"text({length}) not null")
+    text = table.schema.columns[0].type
+    assert text.words == words
+    rows = np.array([text.words_of("abcde"[: place % 6]) for place in range(PAGE_ROWS)])
+    storage = MemoryStorage()
+    load = Load(storage, table, (), PAGE_ROWS, 1 << 20, BATCH, NOTHING)
+    load.append(memoryview(rows.tobytes()))
+    load.reserve(KEYS, PAGE_ROWS)
+    ((run, _),) = load.build(PAGE_ROWS)
+    assert RunReader(storage, KEYS, table, run).fetch(0, 0, 1).words.tolist() == rows.tolist()
+
+
+def test_nothing_is_sealed_without_room_for_it() -> None:
+    load = Load(MemoryStorage(), TABLE, (), PAGE_ROWS, 1 << 20, BATCH, NOTHING)
+    with pytest.raises(InvalidParameter, match="no room"):
+        load._seal("00" * 16, None, None, 16)
+
+
+def test_as_many_dummies_are_added_as_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loads, "SEALED_ROWS", 5)
+    for more in (0, 1, 5, 12):
+        load = Load(MemoryStorage(), TABLE, ORDERS, PAGE_ROWS, 1 << 20, BATCH, NOTHING)
+        load._add_dummies(more)
+        assert len(load._rows) == more
+        added = [row for chunk in load._rows.chunks() for row in chunk.tolist()]
+        assert added == _rows(0, more, 2).tolist()
+
+
 @pytest.mark.parametrize(("sent", "capacity"), [(16, 32), (32, 16), (17, 17), (0, 16)])
 def test_rows_that_do_not_fill_the_capacity(sent: int, capacity: int) -> None:
     storage = MemoryStorage()
@@ -128,7 +162,7 @@ def test_rows_that_do_not_fill_the_capacity(sent: int, capacity: int) -> None:
     assert storage.shapes == {}
 
 
-def test_the_same_rows_again_give_the_same_indexes_and_any_others_do_not() -> None:
+def test_the_same_rows_again_give_the_same_indexes_and_any_others_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the same batch, in whatever memory; a row that differs, or another batch, gets noise of its own."""
     rough = tuple(replace(order, epsilon=Fraction(1, 100)) for order in ORDERS)
     rows = _rows(90, 96, 2)
@@ -140,12 +174,27 @@ def test_the_same_rows_again_give_the_same_indexes_and_any_others_do_not() -> No
         for at in range(0, len(rows), memory_bytes % 60 + 5):
             load.append(memoryview(rows[at : at + memory_bytes % 60 + 5].tobytes()))
         load.reserve(KEYS, len(rows))
-        return tuple(run.index for run in load.build())
+        return tuple(run.index for run, _ in load.build(90))
 
     first = indexes(rows, 1, "ba" * 16)
     assert indexes(rows, 1 << 24, "ba" * 16) == first
-    for changed in (indexes(other, 1, "ba" * 16), indexes(rows, 1, "bb" * 16)):
+    changes = [indexes(other, 1, "ba" * 16), indexes(rows, 1, "bb" * 16)]
+    monkeypatch.setattr(loads, "DESIGN", DESIGN + 1)  # a later release, whose indexes would be others anyway
+    changes.append(indexes(rows, 1, "ba" * 16))
+    for changed in changes:
         assert all(one != another for one, another in zip(first, changed, strict=True))
+
+
+def test_what_was_paid_for_under_another_design_is_not_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sealed() -> bytes:
+        load = Load(MemoryStorage(), TABLE, ORDERS, PAGE_ROWS, 1 << 20, "ba" * 16, NOTHING)
+        load.append(memoryview(_rows(90, 96, 2).tobytes()))
+        return load.seal_rows("ba" * 16, KEYS)
+
+    now = sealed()
+    assert sealed() == now
+    monkeypatch.setattr(loads, "DESIGN", DESIGN + 1)
+    assert sealed() != now
 
 
 # --- what is paid for --------------------------------------------------------------------------------
@@ -331,7 +380,8 @@ def test_a_drafted_version_counts_the_real_rows_of_each_run() -> None:
     pending = draft_load(_history(version), version, _ready(version), 3)
     signature = sign_draft(DATABASE, pending.draft, OWNER)
     sealed = pack(pending.public, pending.sealed, Link(pending.draft, OWNER_KEY, signature).to_bytes())
-    assert sorted(open_manifest(KEYS, sealed).real_rows.values()) == [3, 3, 5, 5]
+    found = sorted(dummies.to_bytes() for dummies in open_manifest(KEYS, sealed).dummies.values())
+    assert found == [Dummies.after(rows).to_bytes() for rows in (3, 3, 5, 5)]
 
 
 def test_a_table_that_was_dropped_or_made_meanwhile_is_stale() -> None:

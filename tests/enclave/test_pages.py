@@ -28,9 +28,7 @@ def _words(table: Table, column: int, seed: int = 0) -> tuple[NDArray[np.int64],
     """Words that use the whole width of a column."""
     rng = np.random.default_rng([seed, column])
     kind = table.schema.columns[column].type
-    most = 1 << (8 * min(kind.width_bytes, 8) - 1)
-    size = ROWS if kind.words == 1 else (ROWS, kind.words)
-    words = rng.integers(-most, most - 1, size, endpoint=True)
+    words = kind.widened(kind.from_page(rng.integers(0, 255, ROWS * kind.width_bytes, np.uint8, endpoint=True)))
     valid = rng.integers(0, 2, ROWS, np.uint8) if table.schema.columns[column].nullable else None
     return words, valid
 
@@ -56,6 +54,15 @@ def _check(table: Table, reader: RunReader) -> None:
             assert (got.valid is None) == (valid is None)
             if got.valid is not None and valid is not None:
                 assert (got.valid == valid[rows]).all()
+
+
+@pytest.mark.parametrize("kind", ["integer", "integer not null", "text(9)"])
+def test_no_pages_have_no_rows(kind: str) -> None:
+    table, storage = table_of(kind), MemoryStorage()
+    reader = RunReader(storage, KEYS, table, _written(table, storage))
+    fetched = reader.fetch(0, 2, 0)
+    assert len(fetched.words) == 0
+    assert fetched.valid is None or len(fetched.valid) == 0
 
 
 @pytest.mark.parametrize("nullable", ["", " not null"])

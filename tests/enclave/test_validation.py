@@ -293,6 +293,8 @@ def test_a_number_of_real_rows_that_cannot_be() -> None:
     batch = Batch(["id"])
     for real in (-1, 24, 2**62, -(2**62)):
         assert not batch.takes(batch.rows, real=real)
+    for more in (21, 2**62):  # than were sent, even if all of them are real
+        assert not batch.takes(batch.rows, dummies=0, real=more)
 
 
 # --- whole batches ---------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from enclave_tables import DATA_KEY, DATABASE, KEYS, OWNER, OWNER_KEY, TITLE, MemoryStorage, signed_manifest, table_of
 
+from scumble.enclave.dummies import Dummies
 from scumble.enclave.grants import AccessList
 from scumble.enclave.manifests import (
     Manifest,
@@ -52,7 +53,7 @@ def test_a_manifest_comes_back() -> None:
     sealed = signed_manifest(KEYS, _catalog(7), {RUN: 23}, ACCESS)
     manifest = open_manifest(KEYS, sealed)
     assert manifest.catalog.to_json() == _catalog(7).to_json()
-    assert manifest.real_rows == {RUN: 23}
+    assert {run: dummies.to_bytes() for run, dummies in manifest.dummies.items()} == {RUN: Dummies.after(23).to_bytes()}
     assert manifest.hash == unpack(sealed).hash
     assert "23" not in repr(manifest)
     assert signed_manifest(KEYS, manifest.catalog, {RUN: 23}, ACCESS) != sealed
@@ -60,7 +61,10 @@ def test_a_manifest_comes_back() -> None:
 
 def test_the_real_rows_of_many_runs_come_back() -> None:
     rows = {f"{place << 100:032x}": (1 << 40) + place for place in range(40)}
-    assert open_manifest(KEYS, signed_manifest(KEYS, _catalog(7), rows, ACCESS)).real_rows == rows
+    found = open_manifest(KEYS, signed_manifest(KEYS, _catalog(7), rows, ACCESS)).dummies
+    assert {run: dummies.to_bytes() for run, dummies in found.items()} == {
+        run: Dummies.after(real).to_bytes() for run, real in rows.items()
+    }
 
 
 def test_its_length_does_not_depend_on_the_rows() -> None:
@@ -75,7 +79,7 @@ def test_the_access_block_comes_back_and_its_length_tells_little() -> None:
         access = replace(ACCESS, grants=(grant,))
         sealed = signed_manifest(KEYS, _catalog(7), {RUN: 23}, access)
         assert open_manifest(KEYS, sealed).access == access
-        assert repr(open_manifest(KEYS, sealed)) == "Manifest(version=7, real_rows=<secret>, access=<secret>)"
+        assert repr(open_manifest(KEYS, sealed)) == "Manifest(version=7, dummies=<secret>, access=<secret>)"
         lengths.add(len(sealed))
     assert len(lengths) == 1
 
@@ -150,8 +154,8 @@ def test_an_unsigned_catalog_has_an_id_of_release_0_1_and_no_titles() -> None:
 
 def test_a_version_that_is_not_signed_at_all() -> None:
     """Only release 0.1 made such, and its ids are no hashes of a key: no other database falls back to that."""
-    public, sealed = seal_manifest(KEYS, _catalog(2), {RUN: 1}, ACCESS)
-    untitled, sealed_untitled = seal_manifest(KEYS, _catalog(2, titles=()), {RUN: 1}, ACCESS)
+    public, sealed = seal_manifest(KEYS, _catalog(2), {RUN: Dummies.after(1)}, ACCESS)
+    untitled, sealed_untitled = seal_manifest(KEYS, _catalog(2, titles=()), {RUN: Dummies.after(1)}, ACCESS)
     for manifest in (
         pack_unsigned(public, sealed),
         pack_unsigned(untitled, sealed_untitled),
@@ -365,7 +369,9 @@ def test_a_chain_into_another_database_of_release_0_1() -> None:
     storage, old, other = MemoryStorage(), "0a" * 16, "0b" * 16
     for database, follows in ((old, True), (other, False)):
         keys = DataKeys(DATA_KEY, database)
-        storage.commit(1, pack_unsigned(*seal_manifest(keys, Catalog(database, 1, "", (TABLE,)), {RUN: 1}, ACCESS)))
+        storage.commit(
+            1, pack_unsigned(*seal_manifest(keys, Catalog(database, 1, "", (TABLE,)), {RUN: Dummies.after(1)}, ACCESS))
+        )
         title = first_title(old, OWNER, b"", DATA_KEY, version=2)
         signed = Catalog(old, 2, unpack(storage.manifest(1)).hash, (TABLE,), (title,))
         storage.commit(2, signed_manifest(DataKeys(DATA_KEY, old), signed, {RUN: 1}, ACCESS))
@@ -382,7 +388,9 @@ def test_hashes_alone_hold_the_unsigned_versions_of_release_0_1_together() -> No
     keys = DataKeys(DATA_KEY, old)
 
     def unsigned(version: int, previous: str, rows: int = 1) -> bytes:
-        return pack_unsigned(*seal_manifest(keys, Catalog(old, version, previous, (TABLE,)), {RUN: rows}, ACCESS))
+        return pack_unsigned(
+            *seal_manifest(keys, Catalog(old, version, previous, (TABLE,)), {RUN: Dummies.after(rows)}, ACCESS)
+        )
 
     def signed(previous: bytes) -> bytes:
         title = first_title(old, OWNER, b"", DATA_KEY, version=3)

@@ -14,23 +14,28 @@ from numpy.typing import NDArray
 
 from scumble import CategoryDomain, DPPLRIndex, ExplicitKeys, IntegerDomain, Ledger
 from scumble.errors import Corrupt, FileError, NewerVersion, NotFitted
+from scumble.index.blocks import Blocks
+from scumble.index.curve import MonotoneCurve
 from scumble.index.file import (
     CHECKSUM_BYTES,
     HEADER,
     MAGIC,
     MECHANISMS,
     MOST_ROWS,
-    VERSION,
     IndexModel,
+    _packed_blocks,
+    _unpacked_domain,
+    block_bytes,
     decode,
     domain_bytes,
     encode,
+    fixed_bytes,
     most_segments,
     pack,
     packed_bytes,
     unpack,
 )
-from scumble.index.segments import Segments, quantum
+from scumble.index.segments import Segments, fit_all, join, quantum
 from scumble.index.slack import SLACKS
 from scumble.privacy.budget import unsafe_budget
 
@@ -76,7 +81,7 @@ def test_lists_of_keys_come_along_and_are_not_counted(tmp_path: Path, domain: Ex
     assert index.summary().bytes - index.summary().domain_bytes <= 256
 
 
-def listed(keys: list[int] | NDArray[Any]) -> IndexModel:
+def listed(keys: list[int] | list[str] | NDArray[Any]) -> IndexModel:
     domain = ExplicitKeys(keys)
     counts = np.ones(domain.size, np.int64)
     return DPPLRIndex(max_bytes=256).fit_counts(counts, domain=domain, budget=unsafe_budget(1)).model
@@ -84,7 +89,15 @@ def listed(keys: list[int] | NDArray[Any]) -> IndexModel:
 
 @pytest.mark.parametrize(
     "keys",
-    [[7], [-5, 0, 3], [-(2**63), -(2**63) + 9], [2**64 - 3, 2**64 - 1], [2**63 - 2, 2**63 + 1], [0, 2**62 - 1]],
+    [
+        [7],
+        [-5, 0, 3],
+        [-(2**63), -(2**63) + 9],
+        [2**64 - 3, 2**64 - 1],
+        [2**63 - 2, 2**63 + 1],
+        [2**63 - 2, 2**63],
+        [0, 2**62 - 1],
+    ],
     ids=str,
 )
 def test_a_list_of_integers_is_packed_and_comes_back(keys: list[int]) -> None:
@@ -94,8 +107,8 @@ def test_a_list_of_integers_is_packed_and_comes_back(keys: list[int]) -> None:
     assert encode(decode(data)) == data
 
 
-@pytest.mark.parametrize("keys", [[0, 2**62], [-(2**63), 2**63 - 1]], ids=str)
-def test_a_list_that_spans_too_much_stays_text(keys: list[int]) -> None:
+@pytest.mark.parametrize("keys", [[0, 2**62], [-(2**63), 2**63 - 1], ["1", "5"]], ids=str)
+def test_a_list_that_spans_too_much_stays_text_and_so_do_strings(keys: list[int] | list[str]) -> None:
     data = encode(listed(keys))
     assert data[8] == 1
     assert decode(data).domain == ExplicitKeys(keys)
@@ -119,6 +132,15 @@ def test_an_impossible_list_is_corrupt(text: str) -> None:
     assert body != data[:-8]
     with pytest.raises(Corrupt):
         decode(body + sha256(body).digest()[:8])
+
+
+@pytest.mark.parametrize(
+    ("first", "steps"), [(1, [1, 4, 8]), (1, [0, 4, 7]), (-(2**63) - 1, [0, 4, 8]), (2**64 - 8, [0, 4, 8])], ids=str
+)
+def test_a_list_begins_and_ends_where_it_says_and_within_64_bits(first: int, steps: list[int]) -> None:
+    with pytest.raises(ValueError, match="impossible list"):
+        _unpacked_domain(f"{first} {first + 8} 3", pack(np.array(steps), 8))
+    assert _unpacked_domain("1 9 3", pack(np.array([0, 4, 8]), 8)) == (ExplicitKeys([1, 5, 9]), packed_bytes(3, 8))
 
 
 def test_every_flipped_bit_is_noticed() -> None:
@@ -178,12 +200,65 @@ def test_sizes_beyond_what_the_kernels_multiply_exactly() -> None:
             decode(packed(MODEL, **{name: MOST_ROWS + 1}))
 
 
+def test_mechanisms_and_slacks_that_there_are_not() -> None:
+    for code in (3, 255):
+        for part in ("mechanism", "slack"):
+            with pytest.raises(Corrupt, match="do not fit"):
+                decode(packed(MODEL, **{part: code}))
+
+
+@pytest.mark.parametrize(
+    ("max_error", "readable"), [(0, False), (1, True), (MOST_ROWS, True), (MOST_ROWS + 1, False), (2**40, False)]
+)
+def test_errors_that_no_segments_have(max_error: int, readable: bool) -> None:
+    segments = Segments(5000, np.array([0]), np.array([0]), np.array([0]), max_error)
+    data = encode(replace(MODEL, segments=segments))
+    if readable:
+        assert decode(data).segments.max_error == max_error
+    else:
+        with pytest.raises(Corrupt, match="do not fit"):
+            decode(data)
+
+
+def test_numbers_of_segments_that_cannot_be() -> None:
+    """None; more than there are ranks; and as many as there are, which can be."""
+    three = np.array([3])
+    one = replace(MODEL, domain=IntegerDomain(0, 0), segments=Segments(1, np.array([0]), three, three, 1))
+    assert len(decode(encode(one)).segments) == 1
+    for model, count in ((MODEL, 0), (one, 0), (one, 2), (MODEL, 5001), (MODEL, 2**32 - 1)):
+        with pytest.raises(Corrupt, match="do not fit"):
+            decode(packed(model, count=count))
+
+
+@pytest.mark.parametrize(
+    ("starts", "readable"),
+    [([0], True), ([0, 1, 2], True), ([0, 4998, 4999], True), ([1], False), ([1, 9], False), ([0, 7, 7], False)],
+    ids=str,
+)
+def test_segments_follow_one_another_from_the_first_rank_on(starts: list[int], readable: bool) -> None:
+    """Each ends higher than the next begins: so it stays, in one curve."""
+    places = np.arange(len(starts))
+    segments = Segments(5000, np.array(starts), 10 * places, 10 * places + 15, 20)
+    data = encode(replace(MODEL, segments=segments))
+    if readable:
+        again = decode(data).segments
+        assert again.curves == (0,)
+        assert again.at_many(np.arange(5000)).tolist() == segments.at_many(np.arange(5000)).tolist()
+    else:
+        with pytest.raises(Corrupt, match="do not fit"):
+            decode(data)
+
+
 @pytest.mark.parametrize(("rows", "readable"), [(MOST_ROWS, True), (MOST_ROWS + 1, False), (2**62, False)])
 @pytest.mark.parametrize("max_error", [1, 1000])
-def test_a_curve_beyond_what_the_kernels_multiply_exactly(rows: int, max_error: int, readable: bool) -> None:
+@pytest.mark.parametrize("pieces", [1, 9])
+def test_a_curve_beyond_what_the_kernels_multiply_exactly(
+    rows: int, max_error: int, pieces: int, readable: bool
+) -> None:
     step = quantum(max_error)
-    ends = np.array([rows // step * step + (0 if readable else step)])
-    segments = Segments(5000, np.array([0]), np.array([0]), ends, max_error)
+    ends = np.zeros(pieces, np.int64)
+    ends[-1] = rows // step * step + (0 if readable else step)
+    segments = Segments(5000, np.arange(pieces), np.zeros(pieces, np.int64), ends, max_error)
     data = encode(replace(MODEL, segments=segments))
     if readable:
         assert decode(data).segments.at(4999) == rows // step * step
@@ -192,9 +267,123 @@ def test_a_curve_beyond_what_the_kernels_multiply_exactly(rows: int, max_error: 
             decode(data)
 
 
+# --- blocks ------------------------------------------------------------------------------------------
+
+
+def in_blocks(blocks: int, size: int, rows: int = 500, **options: Any) -> IndexModel:
+    index = DPPLRIndex(blocks=blocks, **options)
+    counts = np.full(size, rows)
+    return index.fit_counts(counts, domain=IntegerDomain(0, size - 1), budget=unsafe_budget(1)).model
+
+
+def relaid(bounds: list[int], slacks: tuple[int, ...] = (10, 25)) -> IndexModel:
+    """Five segments over 40 ranks in two blocks with these bounds, whether that makes sense or not."""
+    starts = np.array([0, 1, 10, 20, 30])
+    curves = tuple(np.searchsorted(starts, bounds[:-1]).tolist())
+    segments = Segments(40, starts, np.full(5, 2), np.array([2, 90, 90, 90, 90]), 50, curves)
+    blocks = Blocks.of(np.array(bounds), segments, np.array(slacks))
+    return replace(
+        MODEL, domain=IntegerDomain(0, 39), segments=segments, blocks=blocks, slack_rows=25, capacity=blocks.rows
+    )
+
+
+@pytest.mark.parametrize(("blocks", "size"), [(2, 16), (32, 256), (3, 24), (2, 65)])
+def test_blocks_come_back_the_smallest_included(blocks: int, size: int) -> None:
+    """Of 65 ranks, 64 is the last: that takes a bit more than 63."""
+    model = in_blocks(blocks, size)
+    again = decode(encode(model))
+    assert again.blocks is not None
+    assert model.blocks is not None
+    assert (again.blocks.bounds.tolist(), again.blocks.slacks.tolist()) == (
+        model.blocks.bounds.tolist(),
+        model.blocks.slacks.tolist(),
+    )
+    assert again.slack_rows == max(model.blocks.slacks)
+    assert again.segments.curves == model.segments.curves
+    assert encode(again) == encode(model)
+
+
+def test_one_block_can_be_read_too() -> None:
+    """No build writes one; docs/format.md allows it."""
+    model = in_blocks(2, 16)
+    segments = fit_all([MonotoneCurve(np.arange(8) * 40), MonotoneCurve(np.arange(8) * 50)], 2)
+    assert segments is not None
+    both = join(segments)
+    blocks = Blocks.of(np.array([0, 8, 16]), both, np.array([30]))
+    again = decode(encode(replace(model, segments=both, blocks=blocks, capacity=blocks.rows)))
+    assert again.blocks is not None
+    assert again.blocks.places.tolist() == [0, 280 + 350 + 30]
+
+
+def test_blocks_that_no_build_makes_are_corrupt() -> None:
+    for bounds, readable in (
+        ([0, 10, 20, 30, 40], True),
+        ([0, 1, 10, 20, 40], True),  # a half of one rank
+        ([1, 10, 20, 30, 40], False),  # a rank that no block has
+        ([0, 20, 20, 30, 40], False),  # a half without ranks
+        ([0, 11, 20, 30, 40], False),  # a half that begins within a segment
+        ([0, 10, 20, 35, 40], False),  # the same after the last segment's start
+    ):
+        data = encode(relaid(bounds))
+        if readable:
+            assert decode(data).start_after(25) == relaid(bounds).start_after(25)
+        else:
+            with pytest.raises(Corrupt, match="do not fit"):
+                decode(data)
+    model = relaid([0, 10, 20, 30, 40])
+    for change in (-1, 1):
+        with pytest.raises(Corrupt, match="do not fit"):
+            decode(packed(model, capacity=model.capacity + change))
+        with pytest.raises(Corrupt, match="do not fit"):
+            decode(packed(model, slack_rows=35 + change))
+
+
+@pytest.mark.parametrize(("blocks", "size"), [(33, 300), (32, 255), (2, 15)])
+def test_more_blocks_than_there_can_be_are_corrupt(blocks: int, size: int) -> None:
+    halves = np.arange(2 * blocks + 1) * size // (2 * blocks)
+    parts = fit_all([MonotoneCurve(np.arange(length) * 40) for length in np.diff(halves)], 2)
+    assert parts is not None
+    segments = join(parts)
+    laid = Blocks.of(halves, segments, np.full(blocks, 7))
+    model = replace(MODEL, domain=IntegerDomain(0, size - 1), segments=segments, blocks=laid, capacity=laid.rows)
+    with pytest.raises(Corrupt, match="do not fit"):
+        decode(encode(model))
+
+
+def test_no_blocks_in_a_file_of_blocks_are_corrupt() -> None:
+    model = in_blocks(2, 16)
+    data = encode(model)[:-CHECKSUM_BYTES]
+    place = fixed_bytes(model.domain, model.epsilon, model.delta, model.beta) - CHECKSUM_BYTES
+    assert data[place : place + 3] == b"\0\x02\0"
+    body = data[:place] + bytes(3) + data[place + 3 :]
+    with pytest.raises(Corrupt, match="do not fit"):
+        decode(body + sha256(body).digest()[:CHECKSUM_BYTES])
+
+
+def test_blocks_take_as_many_bytes_as_are_kept_for_them() -> None:
+    for size in range(64, 200):
+        assert block_bytes(4, size) == 3 + packed_bytes(8, size - 1) + packed_bytes(4, 4 << 16)
+    assert block_bytes(32, 1000) == 3 + packed_bytes(64, 999) + packed_bytes(32, 32 << 16)
+    for size in (64, 1000):
+        model = in_blocks(4, size, max_bytes=700)
+        assert model.blocks is not None
+        assert len(_packed_blocks(model.blocks)) <= block_bytes(4, size) - 3
+        assert len(encode(model)) <= 700
+
+
+def test_a_model_in_blocks_tells_its_usual_slack_and_where_rows_lie() -> None:
+    model = relaid([0, 10, 20, 30, 40])
+    assert (model.usual_slack, replace(model, blocks=None).usual_slack) == (18, 25)
+    assert model.blocks is not None
+    rows = model.segments.at_many(np.arange(40))
+    half = [sum(bound <= rank for bound in model.blocks.bounds[1:].tolist()) for rank in range(40)]
+    assert model.curve(np.arange(40)).tolist() == (rows + model.blocks.offsets[half]).tolist()
+    assert replace(model, blocks=None).curve(np.arange(40)).tolist() == rows.tolist()
+
+
 def test_newer_version_and_other_files(tmp_path: Path) -> None:
     data = bytearray(encode(MODEL))
-    data[len(MAGIC)] = VERSION + 1
+    data[len(MAGIC)] = 4
     with pytest.raises(NewerVersion) as caught:
         decode(bytes(data))
     assert "upgrade" in str(caught.value)
@@ -233,6 +422,7 @@ def test_as_many_segments_as_surely_fit(room: int, size: int, rows: int, max_err
         return packed_bytes(count, size - 1) + packed_bytes(2 * count, greatest)
 
     most = most_segments(room, size, rows, max_error)
+    assert most == most_segments(room, size, rows, max_error, 1)
     assert 0 <= most <= size
     assert most == 0 or needed(most) <= room
     assert most == size or needed(most + 1) > room

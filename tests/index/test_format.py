@@ -1,6 +1,6 @@
 """The index file as docs/format.md describes it: read by a second reader that shares no code with the first.
 
-tests/vectors/index-v1.index and -v2 were written once and are kept: a change of the format must change the version.
+The files tests/vectors/index-v*.index were written once and are kept: a change of the format must change the version.
 """
 
 import hashlib
@@ -22,20 +22,29 @@ class Reader:
 
     def __init__(self, data: bytes) -> None:
         assert data[:8] == bytes.fromhex("5343554d424c451a")
-        assert data[8] in (1, 2)
+        assert data[8] in (1, 2, 3)
         assert hashlib.sha256(data[:-8]).digest()[:8] == data[-8:]
         self.mechanism, self.slack, self.levels = data[9], data[10], data[11]
         (self.count,) = struct.unpack_from("<I", data, 12)
         self.ceiling, self.max_error, self.slack_rows, self.capacity = struct.unpack_from("<4Q", data, 16)
         self.at, self.data = 48, data
         self.domain, self.epsilon, self.delta, self.beta = (self.text() for _ in range(4))
-        if data[8] == 1:
+        listed, blocks = data[8] == 2, 0
+        if data[8] == 3:
+            listed, blocks = struct.unpack_from("<BH", data, self.at)
+            self.at += 3
+        if not listed:
             low, high = self.domain.removeprefix("int:").split(":")
             self.keys = list(range(int(low), int(high) + 1))
         else:
             first, last, count = map(int, self.domain.split())
             self.keys = [first + step for step in self.numbers(count, last - first)]
         self.size = len(self.keys)
+        self.bounds, self.slacks = [0, self.size], [self.slack_rows]
+        if blocks:
+            self.bounds = [*self.numbers(2 * blocks, self.size - 1), self.size]
+            summed = self.numbers(blocks, self.slack_rows)
+            self.slacks = [after - before for before, after in zip([0, *summed], summed, strict=False)]
         self.starts = self.numbers(self.count, self.size - 1)
         self.values = self.numbers(2 * self.count, self.ceiling)
         assert self.at == len(data) - 8
@@ -66,16 +75,42 @@ class Reader:
         while 2 * quantum <= self.max_error // 16:
             quantum *= 2
         lift = 2 * self.max_error // quantum + 2
-        first = [(v - (j + 1) * lift) * quantum for j, v in enumerate(self.values[::2])]
-        last = [(v - (j + 1) * lift) * quantum for j, v in enumerate(self.values[1::2])]
-        j = max(i for i, start in enumerate(self.starts) if start <= x)
-        end = (self.starts[j + 1] if j + 1 < self.count else self.size) - 1
-        line = first[j] + (last[j] - first[j]) * (x - self.starts[j]) // max(1, end - self.starts[j])
+        half = max(h for h, bound in enumerate(self.bounds[:-1]) if bound <= x)
+        low, high = self.bounds[half], self.bounds[half + 1]
+        mine = [j for j, start in enumerate(self.starts) if low <= start < high]
+        added = self.values[2 * mine[0] - 1] if half else 0
+        first, last = (
+            [(self.values[2 * j + which] - added - (place + 1) * lift) * quantum for place, j in enumerate(mine)]
+            for which in (0, 1)
+        )
+        j = max(place for place, piece in enumerate(mine) if self.starts[piece] <= x)
+        start = self.starts[mine[j]]
+        end = (self.starts[mine[j + 1]] if j + 1 < len(mine) else high) - 1
+        line = first[j] + (last[j] - first[j]) * (x - start) // max(1, end - start)
         return int(max([line, 0, *last[:j]]))
 
+    def place(self, x: int) -> tuple[int, int, int, int]:
+        """Of a rank in blocks: its position, its block's slack, and where the block begins and ends."""
+        ends = [self.rows(bound - 1) for bound in self.bounds[1:]]
+        places = [0]
+        for k, slack in enumerate(self.slacks):
+            places.append(places[-1] + ends[2 * k] + ends[2 * k + 1] + slack)
+        assert places[-1] == self.capacity
+        half = max(h for h, bound in enumerate(self.bounds[:-1]) if bound <= x)
+        k = half // 2
+        offset = places[k + 1] - ends[half] if half % 2 else places[k]
+        return offset + self.rows(x), self.slacks[k], places[k], places[k + 1]
+
     def lookup(self, a: int, b: int) -> list[int]:
-        start = 0 if a == 0 else max(0, self.rows(a - 1) - self.slack_rows)
-        return [start, min(self.capacity, self.rows(b) + self.slack_rows)]
+        if len(self.bounds) == 2:
+            start = 0 if a == 0 else max(0, self.rows(a - 1) - self.slack_rows)
+            return [start, min(self.capacity, self.rows(b) + self.slack_rows)]
+        at, slack, _, end = self.place(b)
+        stop, start = min(end, at + slack), 0
+        if a:
+            at, slack, begin, end = self.place(a - 1)
+            start = end if a in self.bounds[::2] else max(begin, at - slack)
+        return [min(start, stop), stop]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +138,23 @@ def test_a_second_reader_agrees_on_a_list_of_integers() -> None:
         assert list(index.lookup(reader.keys[a], reader.keys[b])) == reader.lookup(a, b)
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_second_reader_agrees_on_blocks(listed: bool) -> None:
+    keys = np.cumsum(np.random.default_rng(6).geometric(0.2, 700)) if listed else np.arange(700)
+    rows = np.repeat(keys, np.random.default_rng(7).zipf(1.5, 700) % 60)
+    domain = ExplicitKeys(keys) if listed else IntegerDomain(0, 699)
+    index = DPPLRIndex(max_bytes=900, blocks=5).fit(rows, domain=domain, budget=Ledger(limit=1).spend("0.5", "keys"))
+    reader = Reader(encode(index.model))
+    assert reader.keys == keys.tolist()
+    assert len(reader.slacks) == 5
+    edges = sorted({0, 1, 699, *(bound + step for bound in reader.bounds[1:-1] for step in (-1, 0, 1))})
+    for a in edges:
+        for b in edges:
+            if a <= b:
+                assert list(index.lookup(reader.keys[a], reader.keys[b])) == reader.lookup(a, b)
+
+
+@pytest.mark.parametrize("version", ["v1", "v2", "v3"])
 def test_the_kept_file_still_answers_the_same(version: str) -> None:
     expected = json.loads((VECTORS / f"index-{version}.json").read_text())
     index = DPPLRIndex.load(VECTORS / f"index-{version}.index")

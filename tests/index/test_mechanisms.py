@@ -15,19 +15,25 @@ from scumble.errors import Corrupt, InvalidParameter
 from scumble.index.curve import Histogram
 from scumble.index.file import MECHANISMS
 from scumble.index.mechanisms import Mechanism, variance
+from scumble.index.mechanisms import scumble as scumble_mechanism
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.mechanisms.scumble import (
+    HALF_FAN_OUT,
+    LONGEST_CELL,
+    Cells,
     WideTree,
     _least_squares,
-    cell_starts,
     estimate,
+    find_cells,
     release_adaptive_curve,
+    release_halves,
     scout_tree,
     wide_tree,
     worthwhile,
 )
 from scumble.index.slack import SLACKS, SlackName
 from scumble.privacy.budget import unsafe_budget
+from scumble.privacy.noise import Noise
 
 SIZES = range(1, 65)
 LARGE = [2**17, 2**17 + 12_345, 2**20]
@@ -73,8 +79,41 @@ def test_the_whole_of_epsilon_is_used(make: type) -> None:
 def test_a_scout_costs_what_it_says() -> None:
     scout = scout_tree(2**17 + 5, Fraction(1, 7))
     assert scout.epsilon == Fraction(1, 7)
-    small = WideTree(61, (16, 4, 1), scout.epsilons)
+    small = WideTree(61, (16, 1), scout.epsilons)
     assert worst_cost(small) == Fraction(1, 7)
+
+
+def test_a_row_pays_for_a_search_if_any_of_the_cells_was_searched() -> None:
+    scout = WideTree(61, (16, 1), (Fraction(1, 4), Fraction(3, 4)))
+    for place in range(3):
+        cells = Cells(np.array([0, 9, 30]), np.arange(3) == place)
+        assert cells.cost(scout) == 1
+        assert [cells.cost(scout, first, first + 1) == 1 for first in range(3)] == [
+            place == first for first in range(3)
+        ]
+        assert [cells.cost(scout, first) == 1 for first in range(3)] == [place >= first for first in range(3)]
+    assert Cells(np.array([0]), np.array([False])).cost(scout) == Fraction(1, 4)
+
+
+@pytest.mark.parametrize("mask", range(16))
+def test_a_cell_was_searched_if_any_of_its_ranks_was(monkeypatch: pytest.MonkeyPatch, mask: int) -> None:
+    """Also one that ends with the first rank of a block, or begins with the last."""
+    searched = np.array([mask >> block & 1 for block in range(4)], dtype=np.bool_)
+    starts = [0, 15, 17, 33, 48, 49, 63]
+    monkeypatch.setattr(scumble_mechanism, "_suspicious", lambda light, scout: searched)
+    monkeypatch.setattr(scumble_mechanism, "_cut", lambda *given: np.array(starts))
+    scout = WideTree(64, (16, 1), (Fraction(1, 4), Fraction(3, 4)))
+    found = find_cells(np.zeros(64, dtype=np.int64), scout, Fraction(1), Noise.fresh()).searched
+    ends = [*starts[1:], 64]
+    assert found.tolist() == [
+        any(searched[rank // 16] for rank in range(start, end)) for start, end in zip(starts, ends, strict=True)
+    ]
+
+
+def test_a_scout_has_some_four_thousand_coarse_blocks() -> None:
+    """Of sixteen fine ones each, where there are as many ranks."""
+    shapes = [scout_tree(size, Fraction(1)).blocks for size in (100, 2**14, 2**16 - 1, 2**16, 2**17 - 1, 2**17)]
+    assert shapes == [(1, 1), (4, 1), (15, 1), (16, 1), (16, 1), (32, 1)]
 
 
 @dataclass(frozen=True)
@@ -105,6 +144,8 @@ def test_levels() -> None:
     assert [BinaryTree(n, Fraction(1)).levels for n in (1, 2, 3, 4, 1023, 1024, 2**20)] == [1, 2, 2, 3, 10, 11, 21]
     assert [wide_tree(n, Fraction(1)).levels for n in (1, 2, 18, 100, 10**4, 10**5, 2**20)] == [1, 1, 1, 2, 3, 4, 5]
     assert wide_tree(2**20, Fraction(1)).blocks == (16**4, 16**3, 16**2, 16, 1)
+    assert [wide_tree(n, Fraction(1)).levels for n in (76, 77)] == [1, 2]  # about 18^1.5
+    assert [wide_tree(n, Fraction(1), HALF_FAN_OUT).levels for n in (26, 28)] == [1, 2]  # about 9^1.5
 
 
 @given(st.integers(1, 300), st.data())
@@ -182,11 +223,11 @@ def test_every_node_has_its_own_noise() -> None:
 def test_cells_partition_the_ranks(size: int) -> None:
     counts = np.random.default_rng(size).poisson(1, size)
     scout = scout_tree(size, Fraction(1, 7))
-    starts = cell_starts(counts, scout, Fraction(1, 2))
+    starts = find_cells(counts, scout, Fraction(1, 2)).starts
     assert starts[0] == 0
     assert np.all(np.diff(starts) > 0)
     assert starts[-1] < size
-    assert np.diff(starts).max() <= 4 * scout.blocks[0] + 1
+    assert np.diff(starts).max() <= LONGEST_CELL * scout.blocks[0] + 1
     assert 500 < len(starts) < 20_000
 
 
@@ -195,9 +236,62 @@ def test_heavy_ranks_become_cells_of_their_own() -> None:
     counts = np.zeros(size, dtype=np.int64)
     heavy = np.array([0, 1, 777, 100_000, size - 1])
     counts[heavy] = 5_000
-    starts = set(cell_starts(counts, scout_tree(size, Fraction(1, 2)), Fraction(1, 2)).tolist())
+    starts = set(find_cells(counts, scout_tree(size, Fraction(1, 2)), Fraction(1, 2)).starts.tolist())
     assert set(heavy.tolist()) <= starts
     assert {2, 778, 100_001} <= starts
+
+
+def test_only_groups_with_heavy_ranks_are_searched_and_cost_more() -> None:
+    """Two of sixteen groups here. Smooth keys pay for the coarse blocks alone, but for chance."""
+    size, epsilon = 2**18, Fraction(8)
+    scout = scout_tree(size, epsilon)
+    counts = np.random.default_rng(3).poisson(1, size)
+    smooth = find_cells(counts, scout, epsilon)
+    counts[[5, size // 2]] = 10**6
+    heavy = find_cells(counts, scout, epsilon)
+    assert heavy.searched.sum() > smooth.searched.sum()
+    first = int(np.searchsorted(heavy.starts, size // 16))
+    assert heavy.searched[:3].all()
+    assert heavy.cost(scout, 0, 3) == heavy.cost(scout) == scout.epsilon
+    if not heavy.searched[first : first + 9].any():
+        assert heavy.cost(scout, first, first + 9) == scout.epsilons[0] < scout.epsilon
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_no_row_pays_more_than_epsilon_however_the_scout_searches(
+    monkeypatch: pytest.MonkeyPatch, planted: bool
+) -> None:
+    """Of each rank: every level in which it counts, by what was really added; planted: trees that forget a search."""
+    size, epsilon = 2**14, Fraction(1)
+    counts = np.random.default_rng(4).poisson(3, size)
+    counts[[100, 9000]] = 5000
+    if planted:
+        monkeypatch.setattr(scumble_mechanism.Cells, "cost", lambda cells, scout, *some: scout.epsilons[0])
+    paid = np.zeros(size, dtype=object)
+    original = scumble_mechanism.estimate
+
+    def charged(given, tree, noise=None, what="", *facts):  # type: ignore[no-untyped-def]
+        if what == "scout's blocks":
+            paid[:] += tree.epsilon
+        elif what == "scout's ranks":
+            width = facts[1][0]
+            for block in facts[2].tolist():
+                paid[block * width : (block + 1) * width] += tree.epsilon
+        else:
+            paid[int(facts[0][0]) : int(facts[1][-1])] += tree.epsilon
+        return original(given, tree, noise, what, *facts)
+
+    monkeypatch.setattr(scumble_mechanism, "estimate", charged)
+    release_halves(Histogram(counts), 8, epsilon, Noise.fresh())
+    assert (max(paid) > epsilon) == planted
+    assert max(paid) >= epsilon
+    assert min(paid) > epsilon / 2
+
+
+def test_halves_have_as_many_levels_as_the_highest_tree() -> None:
+    halves = release_halves(Histogram(np.ones(107, dtype=np.int64)), 2, Fraction(1), Noise.fresh())
+    assert [(curve.size, curve.levels) for curve in halves.curves] == [(26, 1), (27, 2), (27, 2), (27, 2)]
+    assert halves.levels == 2
 
 
 @pytest.mark.parametrize("size", LARGE)
@@ -207,12 +301,12 @@ def test_the_curve_ends_at_the_last_rank(size: int, rows: int) -> None:
     counts[size // 2] = rows
     curve = release_adaptive_curve(Histogram(counts), Fraction(7, 10))
     assert curve.knots[-1] == size - 1
-    assert curve.levels == 6
+    assert 3 <= curve.levels <= 5
     assert abs(curve.rows[-1] - rows) < 40 * curve.noise_rms
 
 
 def test_small_domains_have_no_scout() -> None:
-    assert not worthwhile(2**17 - 1)
+    assert not worthwhile(2**14 - 1)
     curve = release_adaptive_curve(Histogram(np.ones(1000, dtype=np.int64)), Fraction(1))
     assert curve.levels == 2
     assert len(curve.knots) == 1000

@@ -74,6 +74,14 @@ def test_within_max_error_and_never_falling(increments: list[int], max_error: in
     assert [segments.at(rank) for rank in range(len(increments))] == values.tolist()
 
 
+def test_no_piece_lies_below_zero_or_below_an_earlier_piece_of_its_curve() -> None:
+    """The second begins below the first, the third below zero; the other curve counts from zero again."""
+    starts, first, last = np.array([0, 2, 4, 6, 8]), np.array([0, -4, 0, -3, -9]), np.array([-2, 0, 7, 5, 1])
+    segments = Segments(10, starts, first, last, 5, (0, 3))
+    values = segments.at_many(np.arange(10)).tolist()
+    assert values == [segments.at(rank) for rank in range(10)] == [0, 0, 0, 0, 0, 7, 0, 5, 5, 5]
+
+
 @pytest.mark.parametrize("max_error", [1, 2, 15, 16, 17, 100, 5000])
 def test_large_random_curves(max_error: int) -> None:
     rng = np.random.default_rng(max_error)
@@ -113,10 +121,19 @@ def test_deviation_is_the_largest_difference(increments: list[int], counts: list
     assert segments.deviation(histogram) == expected
 
 
+def test_what_is_measured_stays_in_arrays() -> None:
+    """A number of Python's own would take a time that depends on it."""
+    segments = Segments(3, np.array([0]), np.array([2]), np.array([6]), 1)
+    histogram = Histogram(np.array([9, 0, 1]))
+    assert segments.deviation(histogram).tolist() == [7]
+    assert segments.surplus(histogram).tolist() == [4]
+    assert segments.deviation_from_end(histogram).tolist() == [4]
+
+
 @given(steps, st.integers(1, 20))
 def test_fewer_segments_on_demand(increments: list[int], most: int) -> None:
     curve = curve_of(increments)
-    segments = fit_within(curve, 1, lambda _: most)
+    (segments,) = fit_within([curve], 1, lambda _: most)
     assert len(segments) <= most
     if segments.max_error > 33:
         # The search is exact to a 32nd, and where the quantum doubles the tolerance falls by as much again.

@@ -1,6 +1,8 @@
 """Coverage: bounds against exact tails and simulated noise, and no row lost more often than beta allows."""
 
+from decimal import ROUND_CEILING, Context
 from fractions import Fraction
+from itertools import product
 
 import mpmath
 import numpy as np
@@ -9,12 +11,13 @@ from scipy import stats
 
 from scumble import DPPLRIndex, IntegerDomain
 from scumble.index import dp_plr
+from scumble.index import slack as coverage
 from scumble.index.curve import Histogram, MonotoneCurve, NoisyCurve, make_monotone
 from scumble.index.mechanisms import Tree, chernoff_bound, cumulant, rates_below, variance
 from scumble.index.mechanisms.paper import BinaryTree, _moved
 from scumble.index.mechanisms.scumble import WideTree, _exceeded_at_most, wide_tree
 from scumble.index.segments import Segments
-from scumble.index.slack import _largest_fit_error, lossless_delta, published_bound, release_bound, shift
+from scumble.index.slack import _largest_fit_error, _tail, lossless_delta, published_bound, release_bound, shift
 from scumble.privacy.budget import unsafe_budget
 from scumble.privacy.noise import discrete_laplace
 
@@ -37,6 +40,14 @@ def test_shift_is_the_least_that_is_enough(epsilon: Fraction, beta: Fraction) ->
         rows = shift(epsilon, beta)
         assert tail(epsilon, rows) <= limit
         assert rows == 0 or tail(epsilon, rows - 1) > limit
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(3, 10), Fraction(1, 7)], ids=str)
+def test_a_shift_that_just_meets_beta_is_enough(epsilon: Fraction) -> None:
+    """Where floats alone would be off by one, as often as not."""
+    for rows in range(1, 100):
+        beta = Fraction(_tail(epsilon, rows))
+        assert (shift(epsilon, beta), shift(epsilon, beta * (1 - Fraction(1, 10**40)))) == (rows - 1, rows)
 
 
 def test_lossless_never_falls_short_and_says_its_delta() -> None:
@@ -64,6 +75,13 @@ def test_the_delta_of_a_cut_is_the_mass_by_which_a_law_exceeds_its_neighbours(ep
         assert claimed <= (1 + growth) * mpmath.mpf(beta)  # as any rare event
 
 
+def test_the_delta_of_a_cut_is_charged_in_twelve_digits_rounded_up() -> None:
+    for epsilon, beta in product((Fraction(3, 10), Fraction(1), Fraction(1, 7)), (MILLIONTH, Fraction(1, 20))):
+        with mpmath.workdps(60):
+            exact = mpmath.nstr(tail(epsilon, shift(epsilon, beta) - 1), 40)
+        assert lossless_delta(epsilon, beta) == Fraction(Context(prec=12, rounding=ROUND_CEILING).create_decimal(exact))
+
+
 def cut_law(deviation: int, epsilon: Fraction, moved: int) -> dict[int, mpmath.mpf]:
     """P(released) of a lossless bound, as far as it is in reach: all that is not cut off, and the rest at its end."""
     p = mpmath.exp(-mpmath.mpf(epsilon.numerator) / epsilon.denominator)
@@ -79,7 +97,11 @@ def test_a_bound_is_never_negative() -> None:
     )
 
 
-def test_the_fit_error_is_the_largest_distance_between_the_public_curves() -> None:
+@pytest.mark.parametrize("chunk", [2, 1 << 20])
+def test_the_fit_error_is_the_largest_distance_between_the_public_curves(
+    monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setattr(coverage, "CHUNK", chunk)
     segments = Segments(5, np.array([0]), np.array([0]), np.array([40]), 5)
     for off, largest in (([0, 0, 0, 0, 0], 0), ([0, 3, -2, 0, 0], 3), ([0, 3, -4, 0, 0], 4), ([0, 0, 0, 0, 9], 9)):
         assert _largest_fit_error(segments, MonotoneCurve(np.array([0, 10, 20, 30, 40]) + np.array(off))) == largest

@@ -9,7 +9,15 @@ import pytest
 
 from scumble.index.file import IndexModel, decoded
 from scumble.lab.attack.laboratory import fractions, laboratory, made_up_counts, uniform_ranges
-from scumble.lab.attack.reconstruction import Public, Target, all_ranges, exact_target, private_target, quality
+from scumble.lab.attack.reconstruction import (
+    Public,
+    Target,
+    all_ranges,
+    exact_target,
+    private_target,
+    quality,
+    rows_below,
+)
 
 SIZE = 200
 DENSE = made_up_counts(6_000, SIZE)
@@ -67,7 +75,7 @@ def test_the_noise_is_there(epsilon: str) -> None:
 def _index(target: Target) -> np.ndarray:
     model = target.positions
     assert isinstance(model, IndexModel)
-    return model.segments.at_many(np.arange(SIZE))
+    return model.curve(np.arange(SIZE))
 
 
 def test_a_planted_slack_of_zero_is_rebuilt_exactly() -> None:
@@ -108,6 +116,7 @@ def test_the_transcript_of_a_database_gives_no_more_than_its_index() -> None:
     wanted_starts, wanted_stops = model.of_ranks(firsts, lasts)
     assert (starts == wanted_starts // 16 * 16).all()
     assert (stops == -(-wanted_stops // 16) * 16).all()
-    public = Public(SIZE, run.pages * 16, model.slack_rows, 16)
-    own = quality(model.segments.at_many(np.arange(SIZE)).astype(float), DENSE)
+    public = Public(SIZE, run.pages * 16, model.usual_slack, 16)
+    own = quality(rows_below(model, model.curve(np.arange(SIZE))), DENSE)
+    starts, stops = (rows_below(model, ends) for ends in (starts, stops))
     assert quality(public.reconstruct(starts, stops), DENSE).mean_error_rows > own.mean_error_rows / 2

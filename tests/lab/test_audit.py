@@ -18,6 +18,7 @@ from scumble.lab.audit.run import GRADIENTS, LIKELIHOOD
 
 ONE, TWO, FOUR = Fraction(1), Fraction(2), Fraction(4)
 RUNS = {"database": 25, "retry": 12, "restore": 12, "fmi": 100, "dp-rmi": 100, "adaptive-tree": 500}
+RUNS |= {"dp-plr-blocks": 400, "dp-plr-blocks-lossless": 400}
 CLOSE = {"paper-tree": 0.5, "slack": 0.5, "capacity": 0.5, "crypt-epsilon": 0.5}
 PLANTED_RUNS = {"noise used twice": 600, "exact largest error": 600, "capacity without noise": 600}
 GAUSSIAN = ("fmi", "dp-rmi")
@@ -25,8 +26,10 @@ LIVES = ("retry", "restore")
 SLOW = ("database", *LIVES)
 EXACT = [name for name in NAMES if name not in (*GAUSSIAN, *SLOW)]
 PLANTED = [(defect, name) for defect, (_, names) in DEFECTS.items() for name in names]
-LONG = {*SLOW, "adaptive-tree", "wide-tree", "dp-plr-paper", "dp-plr-published"}
+LONG = {*SLOW, "dp-plr-blocks", "adaptive-tree", "wide-tree", "dp-plr-paper", "dp-plr-published"}
 """Whose defects take long to count: `make verify` does. Replay catches them here."""
+REPLAYED = ("one slack for all blocks",)
+"""What more they tell is seldom in an output that could be counted: a row seldom moves the largest error."""
 COUNTED = [pytest.param(*pair, marks=[pytest.mark.slow] if pair[1] in LONG else []) for pair in PLANTED]
 
 
@@ -55,7 +58,7 @@ def test_planted_defects_are_caught(defect: str, name: str) -> None:
     with DEFECTS[defect][0]():
         finding = audit(subject(name, EPSILONS.get(name, ONE)), runs=runs)
     assert finding.refuted
-    assert finding.ratio > 1 or name in LIVES
+    assert finding.ratio > 1 or name in LIVES or defect in REPLAYED
 
 
 def test_planted_defects_are_gone_afterwards() -> None:

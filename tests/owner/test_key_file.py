@@ -71,6 +71,11 @@ def test_the_cost_that_is_shipped(file: Path, monkeypatch: pytest.MonkeyPatch) -
     assert OwnerKey.open(file, PASSPHRASE) == key
 
 
+def test_every_file_has_a_salt_of_16_bytes_of_its_own() -> None:
+    salts = {json.loads(encoded())["kdf"]["salt"] for _ in range(3)}
+    assert [len(bytes.fromhex(salt)) for salt in salts] == [16, 16, 16]
+
+
 def test_two_keys_are_never_the_same(tmp_path: Path) -> None:
     keys = [OwnerKey.create(tmp_path / f"{number}.key", None) for number in range(3)]
     assert len({key.root for key in keys}) == 3
@@ -547,3 +552,13 @@ def test_where_the_key_is(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ledger_and_anchor_lie_beside_the_key(key: str, stem: str) -> None:
     assert key_file.ledger_path(Path(key)) == Path(f"{stem}.ledger")
     assert key_file.anchor_path(Path(key)) == Path(f"{stem}.anchor")
+
+
+def test_a_database_was_begun_and_never_opened_if_its_key_has_no_anchor(file: Path) -> None:
+    assert not key_file.was_begun(file)
+    write(file, encoded())
+    assert key_file.was_begun(file)
+    key_file.anchor_path(file).touch()
+    assert not key_file.was_begun(file)
+    file.unlink()
+    assert not key_file.was_begun(file)

@@ -1,4 +1,5 @@
 import copy
+import errno
 import io
 import pickle
 import tempfile
@@ -15,9 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from rich.console import Console
 
+from scumble import durable
 from scumble.errors import BudgetError, BudgetUsed, Corrupt, FileError, InvalidParameter, Overdraft
 from scumble.owner import ledger_log
-from scumble.owner.ledger import Ledger
+from scumble.owner.ledger import Content, Ledger
+from scumble.owner.spends import Spend
 from scumble.privacy.budget import Budget, Partition, row_delta, total
 
 AMOUNTS = st.fractions(min_value=Fraction(1, 50), max_value=3, max_denominator=50)
@@ -85,6 +88,10 @@ BAD_SPENDS: list[Callable[[Ledger], Budget]] = [
     lambda ledger: ledger.spend(1, "a", partition=("group", 7)),  # type: ignore[arg-type]
     lambda ledger: ledger.spend(1, "a", partition="ab"),  # type: ignore[arg-type]
     lambda ledger: ledger.spend(1, "a", partition=["group", "part"]),  # type: ignore[arg-type]
+    lambda ledger: ledger.spend_all([Spend(1, "a", 0, 1, None, True)])[0],
+    lambda ledger: ledger.spend_all([Spend(1, "a", 0, 1, None, False)])[0],
+    lambda ledger: ledger.record_content("t", "b", Content("two words", "terms")),  # type: ignore[list-item, return-value]
+    lambda ledger: ledger.record_content("t", "b", Content("rows", "")),  # type: ignore[list-item, return-value]
 ]
 
 
@@ -111,6 +118,8 @@ def test_the_wait_for_a_lock_has_to_make_sense(path: Path) -> None:
     for seconds in (-1, float("nan"), float("inf")):
         with pytest.raises(InvalidParameter):
             Ledger.open(path, limit=1, busy_seconds=seconds)
+    for seconds in (0, 1e6):
+        assert Ledger.open(path, limit=1, busy_seconds=seconds).remaining() == 1
 
 
 # Composition.
@@ -364,13 +373,27 @@ def test_the_limit_is_read_back_and_never_changed(path: Path) -> None:
     assert Ledger.open(path).limit == Fraction(5, 2)
 
 
+def test_a_ledger_that_is_there_opens_where_nothing_can_be_created(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Ledger.open(path, limit=2).spend(1, "salary")
+
+    def create(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(durable, "create", create)
+    assert Ledger.open(path, limit=2).spent() == 1
+    with pytest.raises(FileError, match="Read-only file system"):
+        Ledger.open(path.with_name("other.ledger"), limit=2)
+
+
 def test_entries_survive_as_they_were(path: Path) -> None:
     before = datetime.now(UTC).replace(microsecond=0)
     ledger = Ledger.open(path, limit=5, delta_limit="0.1")
     ledger.spend("1/3", "Größe", delta="0.01", rows_per_user=3, partition=("orders.day", "run-7")).draw()
     ledger.spend(1, "age").cancel()
+    written = ledger.entries()
     ledger.close()
-    first, second = Ledger.open(path).entries()
+    assert Ledger.open(path).entries() == written
+    first, second = written
     assert (first.label, first.epsilon, first.delta) == ("Größe", Fraction(1, 3), Fraction(1, 100))
     assert (first.rows_per_user, first.partition, first.state) == (3, ("orders.day", "run-7"), "drawn")
     assert (second.label, second.partition, second.state) == ("age", None, "cancelled")
@@ -468,3 +491,11 @@ def test_how_a_ledger_prints(path: Path) -> None:
     assert "5/3 remaining" in text
     assert repr(Ledger(limit=1)) == "<Ledger in memory: epsilon 0 of 1 spent, 1 remaining>"
     assert str(path) in repr(Ledger.open(path, limit=1))
+
+
+def test_what_remains_of_delta_is_printed_as_it_is() -> None:
+    ledger = Ledger(limit=2, delta_limit="1e-5")
+    ledger.spend("0.5", "day", delta="4e-6")
+    assert str(ledger).startswith(
+        "ledger: epsilon 0.5 of 2 spent, 1.5 remaining; delta 0.000004 of 0.00001 spent, 0.000006 remaining\n"
+    )

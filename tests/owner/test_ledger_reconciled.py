@@ -17,7 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from scumble.errors import BudgetUsed, Exists, InvalidParameter, Overdraft
+from scumble.errors import BudgetUsed, Exists, InvalidParameter, LedgerBusy, Overdraft
 from scumble.owner.ledger import Content, Ledger, RecordedBudget, Spend
 from scumble.owner.payments import allotment, spend_of
 from scumble.owner.reconciling import TableBatches
@@ -254,8 +254,44 @@ def test_what_another_device_has_spent_counts_even_above_the_limit() -> None:
     assert [entry.batch for entry in ledger.unsettled()] == [C]
     with pytest.raises(Overdraft, match="epsilon 0 remains"):
         loaded(ledger, "0d" * 16, new_rows=True)
-    with pytest.raises(Overdraft):
+    with pytest.raises(Overdraft) as caught:
         ledger.spend("1e-9", "anything")
+    assert caught.value.hint == "epsilon 0 remains"
+
+
+def test_what_new_rows_would_save_is_told_to_whom_they_would_save_anything() -> None:
+    empty, full = Ledger(limit=1), Ledger(limit=1)
+    loaded(full, A, new_rows=False)
+    for ledger, new_rows, hint in (
+        (full, False, "epsilon 0 remains; if no row is in the table yet, say so with --new-rows: 1"),
+        (full, True, "epsilon 1 remains"),
+        (empty, False, "epsilon 1 remains"),
+    ):
+        with pytest.raises(Overdraft) as caught:
+            ledger.spend_all([Spend(2, "t day", 0, 1, load_partition(TABLE, "day", B), new_rows)])
+        assert caught.value.hint == hint
+
+
+def test_loads_are_the_spends_for_batches_that_were_not_given_back() -> None:
+    ledger = Ledger(limit=9)
+    ledger.spend(1, "alone")
+    ledger.spend(1, "t day", partition=("t", "a"))
+    ledger.spend_all([Spend(1, "t day", 0, 1, load_partition(TABLE, "day", A), False)])[0].cancel()
+    ledger.spend_all([Spend(1, "t day", 0, 1, load_partition(TABLE, "day", B), False)])
+    loaded(ledger, C, new_rows=True)
+    assert [entry.batch for entry in ledger.loads()] == [B, C]
+
+
+def test_a_ledger_that_has_nothing_to_learn_waits_for_nobody(path: Path) -> None:
+    ledger = Ledger.open(path, limit=9, busy_seconds=0)
+    loaded(ledger, A, new_rows=False)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        ledger.reconcile([charge(A, new_rows=False)], shows(A))
+        with pytest.raises(LedgerBusy):
+            ledger.reconcile((), shows())
+    ledger.reconcile((), shows())
+    assert [entry.batch for entry in ledger.unsettled()] == [A]
 
 
 def test_a_charge_that_is_smaller_here_is_raised_and_nothing_is_added_twice() -> None:
@@ -265,6 +301,23 @@ def test_a_charge_that_is_smaller_here_is_raised_and_nothing_is_added_twice() ->
         ledger.reconcile([charge(A, new_rows=False, epsilon=3)], shows(A))
         assert ledger.spent() == 3
         assert len(ledger.entries()) == 2
+
+
+def test_a_charge_that_is_raised_says_that_rows_are_new_only_if_each_of_its_spends_does() -> None:
+    ledger = Ledger(limit=9)
+    loaded(ledger, A, new_rows=False)
+    loaded(ledger, B, new_rows=False)
+    ledger.reconcile([charge(B, new_rows=True, epsilon=3)], shows(A, B))
+    assert [entry.new_rows for entry in ledger.entries()] == [False, False, True]
+    assert ledger.spent() == 4
+
+
+def test_a_charge_that_differs_in_delta_alone_is_raised_by_that() -> None:
+    ledger = Ledger(limit=9, delta_limit="0.1")
+    loaded(ledger, A, new_rows=False)
+    ledger.reconcile([Charge(A, TABLE, "day", Fraction(1), Fraction(1, 100), 1, False)], shows(A))
+    assert (ledger.spent(), ledger.spent_delta()) == (Fraction(1), Fraction(1, 100))
+    assert [entry.epsilon for entry in ledger.entries()] == [Fraction(1), Fraction(0)]
 
 
 def test_a_learned_statement_holds_only_for_what_the_catalog_shows_before_it() -> None:
@@ -286,10 +339,12 @@ def test_what_a_dead_load_left_open_is_given_back_only_by_who_may_write() -> Non
     ledger = Ledger(limit=9)
     states = []
     ledger.spend_all([Spend(1, "t day", 0, 1, load_partition(TABLE, "day", A), False)])
+    ledger.reconcile((), shows())
+    states += [entry.state for entry in ledger.entries()]
     for held in (False, True):
         ledger.reconcile((), shows(), held=held)
         states += [entry.state for entry in ledger.entries()]
-    assert states == ["open", "cancelled"]
+    assert states == ["open", "open", "cancelled"]
     ledger.spend_all([Spend(1, "t day", 0, 1, load_partition(TABLE, "day", B), False)])
     ledger.reconcile([charge(B, new_rows=False)], shows(), held=True)
     assert [entry.state for entry in ledger.entries()] == ["cancelled", "drawn"]
@@ -303,6 +358,58 @@ def test_a_mixture_of_rows_per_user_is_refused() -> None:
     ledger.spend(1, "u day", partition=("u (12345678) day", "old"), rows_per_user=3)
     with pytest.raises(InvalidParameter, match="1, 3"):
         loaded(ledger, B, new_rows=True, table="12345678" * 4)
+
+
+def test_only_what_counts_in_the_table_has_a_say_on_its_rows_per_user() -> None:
+    """A load that was given back, releases of their own, groups of other names, and other tables' loads have none."""
+    ledger = Ledger(limit=9)
+    other = load_partition("8f" * 16, "day (7f7f7f7f) month", A)
+    ledger.spend_all([Spend(1, "t day", 0, 2, load_partition(TABLE, "day", A), False)])[0].cancel()
+    ledger.spend(1, "alone", rows_per_user=3)
+    ledger.spend(1, "day", partition=("day", "a"), rows_per_user=4)
+    ledger.spend_all([Spend(1, "u day", 0, 5, other, False)])
+    loaded(ledger, B, new_rows=False)
+    assert ledger.spent() == 4
+
+
+def test_a_release_of_its_own_may_count_on_other_rows_per_user_than_a_load_beside_it() -> None:
+    ledger = Ledger(limit=9)
+    ledger.spend_all([Spend(1, "u day", 0, 2, load_partition("u", "day", A), False)])
+    load_of_t = Spend(1, "t day", 0, 1, load_partition(TABLE, "day", A), False)
+    ledger.spend_all([load_of_t, Spend(1, "u", 0, 3, ("u by hand", "a"))])
+    assert ledger.spent() == 3
+
+
+# A group may be called as loads call theirs.
+
+ALIKE = load_partition(TABLE, "day", A)
+
+
+def test_a_group_that_is_called_like_a_load_adds_up_with_it() -> None:
+    ledger = Ledger(limit=9)
+    ledger.spend(1, "by hand", partition=ALIKE)
+    loaded(ledger, A, new_rows=False)
+    assert ledger.spent() == 2
+    ledger.spend(1, "by hand", partition=ALIKE)
+    assert ledger.spent() == 3
+
+
+def test_a_group_that_is_called_like_a_load_does_not_bring_it_into_the_table() -> None:
+    ledger = Ledger(limit=9)
+    loaded(ledger, A, new_rows=True, settled=False)
+    by_hand = ledger.spend(1, "by hand", partition=ALIKE)
+    by_hand.draw()
+    by_hand.settle()
+    loaded(ledger, B, new_rows=True)
+    assert ledger.spent() == 3
+
+
+def test_a_load_that_was_given_back_counts_from_when_it_is_charged_again() -> None:
+    ledger = Ledger(limit=9)
+    ledger.spend_all([Spend(1, "t day", 0, 1, ALIKE, True)])[0].cancel()
+    loaded(ledger, B, new_rows=True)
+    loaded(ledger, A, new_rows=True)
+    assert ledger.spent() == 1
 
 
 def test_a_ledger_of_release_0_1_reads_as_it_is_and_takes_loads(path: Path) -> None:

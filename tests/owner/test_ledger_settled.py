@@ -19,7 +19,7 @@ from test_ledger_processes import finish, killed, start
 from scumble.cli import main
 from scumble.errors import BudgetUsed, Overdraft
 from scumble.owner.composition import Spent, with_losses
-from scumble.owner.ledger import Ledger
+from scumble.owner.ledger import Ledger, Spend
 from scumble.owner.ledger import RecordedBudget as Budget
 from scumble.privacy.budget import room, total
 
@@ -108,6 +108,19 @@ def test_only_a_drawn_part_of_a_group_can_be_settled_and_only_once() -> None:
     cancelled.cancel()
     with pytest.raises(BudgetUsed, match="cannot be settled"):
         cancelled.settle()
+
+
+def test_what_was_lost_counts_among_spends_that_are_charged_at_once() -> None:
+    """The draw that was lost is the ledger's last record: the first of the spends comes right after it."""
+    ledger = Ledger(limit=3)
+    batch(ledger, "fails").draw()
+    again, alone = Spend(1, "visits amount", partition=("visits amount", "again")), Spend("3/2", "alone")
+    with pytest.raises(Overdraft) as caught:
+        ledger.spend_all([again, alone])
+    assert caught.value.hint == "epsilon 1 remains"
+    assert ledger.spent() == 1
+    ledger.spend_all([again, Spend(1, "alone")])
+    assert ledger.remaining() == 0
 
 
 def test_the_same_part_again_adds_up_as_ever() -> None:

@@ -152,9 +152,14 @@ def test_a_run_takes_what_its_shape_has_room_for(store: Store) -> None:
                 store.finish_run("ab", tags)
         with pytest.raises(InvalidParameter):
             store.commit(1, manifest(1, {"ab": 2}))  # it is not finished
+        for length in (5, 1, 2):
+            store.create_run("ab", shape(length))  # as often as one likes, until something is written
+        store.write("ab", 0, 1, slot)
         with pytest.raises(Exists):
             store.create_run("ab", shape(2))
         store.finish_run("ab", tags_of("ab", 2))
+        with pytest.raises(Exists):
+            store.create_run("ab", shape(2))
         with pytest.raises(InvalidParameter):
             store.write("ab", 0, 0, slot)
         with pytest.raises(InvalidParameter):

@@ -111,6 +111,7 @@ def test_the_wire_of_a_load_and_of_an_opening() -> None:
                 "slack": "measured",
                 "mechanism": "scumble",
                 "alpha_s": None,
+                "blocks": None,
             }
         ],
         "page_rows": 16,

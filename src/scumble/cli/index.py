@@ -149,7 +149,7 @@ def fit(
       keys:[1,5,9]                explicit keys: integers or strings, sorted
       string:["d","m","t"]        any strings, cut at public split points
     """
-    cost_epsilon, cost_delta = index_cost(epsilon, beta, rows_per_user, slack)
+    cost_epsilon, cost_delta = index_cost(epsilon, beta, rows_per_user, slack, blocks=1)
     public = parse_domain(domain)
     account = Account(ledger, limit, delta_limit)
     cost = Spend(cost_epsilon, label or column or file.stem, cost_delta, rows_per_user)

@@ -38,6 +38,7 @@ __all__ = [
     "merge_rows",
     "no_ends",
     "no_extremes",
+    "place_rows",
     "rows_agree",
     "sort_rows",
     "wide_add",
@@ -114,10 +115,10 @@ def _width(x: Words) -> int:
 # Masks
 
 
-def mask_rows(start: int, n: int, real_rows: int) -> Mask:
-    """1 for those of the rows start, start + 1, ..., n of them, that are real; `real_rows` is secret."""
+def mask_rows(start: int, n: int, dummies: Words) -> Mask:
+    """1 for those of the rows start, start + 1, ..., n of them, that are not from dummies[0] to before dummies[1]."""
     out = np.empty(n, _UINT8)
-    lib.scumble_mask_rows(start, n, real_rows, _from_buffer(_BYTES, out))
+    lib.scumble_mask_rows(start, n, _words(dummies, 2), _from_buffer(_BYTES, out))
     return out
 
 
@@ -268,6 +269,17 @@ def merge_rows(rows: Words, first: int, key_word: int = 0) -> None:
     if not 0 <= first <= n:
         raise ValueError("the first part cannot have more rows than there are")
     lib.scumble_merge_rows(_written(rows, n * words), first, n, words, key_word)
+
+
+def place_rows(rows: Words, key_word: int, ranks: int, filled: Words, sorted_as: Words, seen: Words) -> None:
+    """Replace the rows' keys by words that, sorted, put a dummy into each block that wants one: see native/place.c.
+
+    `filled` and `seen` are secret: how many dummies there are up to the end of each block, and how many came before.
+    """
+    n, words = _shape(rows, key_word)
+    blocks = len(sorted_as)
+    arrays = _words(filled, blocks), _words(sorted_as, blocks), blocks, _written(seen, 1)
+    lib.scumble_place_rows(_written(rows, n * words), n, words, key_word, ranks, *arrays)
 
 
 def _shape(rows: Words, key_word: int = 0) -> tuple[int, int]:

@@ -1,28 +1,32 @@
 """Loads: the rows of a batch become runs, sorted sealed copies of them, each with its private index.
 
 Rows are SECRET until they are sealed; the runs' catalog entries are public, and all that they say of the rows is in
-their indexes. `Load.build` is the whole of it: for each indexed attribute, sort obliviously by its key, count
-obliviously, learn the index, seal the columns page by page. The owner has spent and drawn each index's budget before.
+their indexes. `Load.build` is the whole of it: for each indexed attribute, sort its keys obliviously, count them
+obliviously, learn the index; then sort the rows by their keys, each dummy into the block that wants it, and seal the
+columns page by page. The owner has spent and drawn each index's budget before.
 """
 
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scumble.enclave import kernels
+from scumble.enclave.dummies import Dummies
 from scumble.enclave.grants import Cost, Payment
 from scumble.enclave.kernels import Words
-from scumble.enclave.pages import DataKeys, RunWriter, Scratch
+from scumble.enclave.pages import DataKeys, RunWriter, Scratch, reserve_run
 from scumble.enclave.validation import RowCheck, rules_of
 from scumble.enclave.versions import History, OpenVersion, Pending
 from scumble.errors import Exists, InvalidParameter, Refused, Stale
-from scumble.index.dp_plr import DPPLRIndex
+from scumble.index.blocks import suitable_blocks
+from scumble.index.dp_plr import DESIGN, DPPLRIndex
 from scumble.index.file import IndexModel, encode
 from scumble.privacy.budget import unsafe_budget
 from scumble.privacy.noise import Fact, Noise
@@ -37,10 +41,13 @@ _BATCH = re.compile("[0-9a-f]{32}")
 
 
 class Rows:
-    """SECRET: rows of `words` words each, in chunks of `chunk_rows`; only the last chunk may be shorter."""
+    """SECRET: rows of `words` words each, in chunks of `chunk_rows`; only the last chunk may be shorter.
 
-    def __init__(self, storage: Storage, words: int, chunk_rows: int) -> None:
-        self._storage, self._scratch = storage, Scratch()
+    Chunks that are put away are called by `name` and a number.
+    """
+
+    def __init__(self, storage: Storage, words: int, chunk_rows: int, name: str = "chunk") -> None:
+        self._storage, self._scratch, self._name = storage, Scratch(), name
         self._words, self._chunk_rows = words, chunk_rows
         self._filling = np.empty((chunk_rows, words), np.int64)
         self._filled = 0
@@ -63,9 +70,18 @@ class Rows:
             self._filled += take
             at += take
 
-    def sort(self, key_word: int) -> None:
-        """Sort all rows by one of their words. May be called again with another."""
+    def keys(self, key_word: int) -> "Rows":
+        """One of the words of every row, as rows of their own."""
+        keys = Rows(self._storage, 1, self._chunk_rows, "keys")
+        for chunk in self.chunks():
+            keys.append(np.ascontiguousarray(chunk[:, key_word : key_word + 1]))
+        return keys
+
+    def sort(self, key_word: int = 0, prepare: Callable[[Words], None] | None = None) -> None:
+        """Sort all rows by one of their words, which `prepare` may write first. May be called again with another."""
         if not self._lengths:
+            if prepare is not None:
+                prepare(self._filling[: self._filled])
             kernels.sort_rows(self._filling[: self._filled], key_word)
             return
         if self._filled:
@@ -76,6 +92,8 @@ class Rows:
         pair = np.empty((2 * self._chunk_rows, self._words), np.int64)
         for place in range(len(self._lengths)):
             chunk = self._load(place, pair)
+            if prepare is not None:
+                prepare(chunk)
             kernels.sort_rows(chunk, key_word)
             self._store(place, chunk)
         for low, high in _network(len(self._lengths)):
@@ -89,26 +107,25 @@ class Rows:
 
     def chunks(self) -> Iterator[Words]:
         """The rows in order, one chunk after the other; each is good until the next is asked for."""
-        if not self._lengths:
-            yield self._filling[: self._filled]
-            return
-        chunk = np.empty((self._chunk_rows, self._words), np.int64)
+        chunk = np.empty((self._chunk_rows if self._lengths else 0, self._words), np.int64)
         for place in range(len(self._lengths)):
             yield self._load(place, chunk)
+        if self._filled:
+            yield self._filling[: self._filled]
 
     def _store(self, place: int, chunk: Words) -> None:
         self._generations[place] += 1
         sealed = self._scratch.seal(self._state(place), chunk.reshape(-1).view(np.uint8).data)
-        self._storage.write_scratch(f"chunk-{place}", sealed)
+        self._storage.write_scratch(f"{self._name}-{place}", sealed)
 
     def _load(self, place: int, into: Words) -> Words:
         chunk = into[: self._lengths[place]]
-        sealed = self._storage.read_scratch(f"chunk-{place}")
+        sealed = self._storage.read_scratch(f"{self._name}-{place}")
         self._scratch.open_into(self._state(place), sealed, chunk.reshape(-1).view(np.uint8).data)
         return chunk
 
     def _state(self, place: int) -> str:
-        return f"chunk {place}, state {self._generations[place]}"
+        return f"{self._name} {place}, state {self._generations[place]}"
 
 
 def _network(count: int) -> Iterator[tuple[int, int]]:
@@ -130,6 +147,24 @@ def _network(count: int) -> Iterator[tuple[int, int]]:
 
 
 SEALED_ROWS = 1 << 16  # so many rows are turned into pages at a time
+
+
+@dataclass(frozen=True, eq=False)
+class _Placed:
+    """An index, and where the rows of its run go: PUBLIC the first two, SECRET the others."""
+
+    index: IndexModel
+    capacity: int
+    dummies: Dummies
+    filled: Words
+
+    def write_keys(self, chunk: Words, key_word: int, seen: Words) -> None:
+        """Write into rows what they are sorted by."""
+        blocks, ranks = self.index.blocks, self.index.domain.size
+        sorted_as = np.zeros(len(self.filled), np.int64)
+        if blocks is not None:
+            sorted_as[:] = 2 * blocks.bounds[1::2] - 1  # after the last rank of its first half
+        kernels.place_rows(chunk, key_word, ranks, self.filled, sorted_as, seen)
 
 
 class Load:
@@ -155,8 +190,10 @@ class Load:
         self._hash = sha256()  # of the rows as they come, however they are cut
         self._noise_key = self._fingerprint = b""
         self._capacity = 0
-        self._writers: list[RunWriter] = []
-        self._runs: tuple[Run, ...] | None = None
+        self._keys: DataKeys | None = None
+        self._names: list[str] = []
+        self._spoiled = False
+        self._built: tuple[tuple[Run, Dummies], ...] | None = None
 
     def append(self, rows: memoryview) -> None:
         """Take some rows, laid out as wire/requests.py says."""
@@ -175,8 +212,12 @@ class Load:
         BadRows if any of them does not fit the table, before it is paid for: which one it is, nobody learns.
         """
         self._check.settle(0, len(self._rows))
-        self.batch, self._fingerprint = batch, keys.fingerprint(self._hash.digest())
+        self.batch, self._fingerprint = batch, self._fingerprint_under(keys)
         return self._fingerprint
+
+    def _fingerprint_under(self, keys: DataKeys) -> bytes:
+        """Of the rows, and of the design: what was paid for under another one would be another release."""
+        return keys.fingerprint(self._hash.digest() + bytes([DESIGN]))
 
     def is_paid(self, payment: Payment | None, request: Build) -> bool:
         """Whether just these rows were paid for under the batch's name, and all that they cost, if anything."""
@@ -195,51 +236,87 @@ class Load:
         if len(self._rows) != capacity or capacity % self._page_rows:
             raise InvalidParameter("the rows do not fill the capacity", hint="send dummy rows to the end of a page")
         self._check.settle(0, capacity)
-        self._capacity, self._noise_key = capacity, keys.noise()
-        self._fingerprint = keys.fingerprint(self._hash.digest())
-        pages = capacity // self._page_rows
-        self._writers = [
-            RunWriter(self._storage, keys, self.table, os.urandom(16).hex(), pages, self._page_rows)
-            for _ in self._orders or (None,)
-        ]
+        self._capacity, self._keys, self._noise_key = capacity, keys, keys.noise()
+        self._fingerprint = self._fingerprint_under(keys)
+        self._names = [os.urandom(16).hex() for _ in self._orders or (None,)]
+        for name in self._names:
+            reserve_run(self._storage, self.table, name, capacity // self._page_rows, self._page_rows)
 
     def confirm(self, real_rows: int) -> None:
         """Refuse another number of real rows than were sent: BadRows."""
         self._check.settle(real_rows, real_rows)
 
-    def build(self) -> tuple[Run, ...]:
+    def build(self, real_rows: int) -> tuple[tuple[Run, Dummies], ...]:
         """Make the runs, once: asked again, because the database has changed meanwhile, it has them."""
-        if self._runs is None:
-            self._runs = self._built()
-        return self._runs
+        if self._built is None:
+            if self._spoiled:
+                raise InvalidParameter("these rows were used up by a build that failed", hint="begin another load")
+            self._spoiled = True  # their keys give way to what they are sorted by
+            self._built = tuple(self._build(real_rows))
+        return self._built
 
-    def _built(self) -> tuple[Run, ...]:
+    def _build(self, real_rows: int) -> Iterator[tuple[Run, Dummies]]:
         if not self._orders:
-            return (self._seal(self._writers[0], None, None),)
-        runs = []
-        for place, (order, writer) in enumerate(zip(self._orders, self._writers, strict=True)):
-            key_word = self._layout.key_offset + place
-            self._rows.sort(key_word)
-            index = self._learn(order, key_word)
-            runs.append(self._seal(writer, order.attribute, index))
-        return tuple(runs)
+            yield self._seal(self._names[0], None, None, self._capacity), Dummies.after(real_rows)
+            return
+        learned = [self._learn(place, real_rows) for place in range(len(self._orders))]
+        self._add_dummies(max(placed.capacity for placed in learned) - len(self._rows))
+        for place, (name, order, placed) in enumerate(zip(self._names, self._orders, learned, strict=True)):
+            key_word, seen = self._layout.key_offset + place, np.zeros(1, np.int64)
+            self._rows.sort(key_word, partial(placed.write_keys, key_word=key_word, seen=seen))
+            yield self._seal(name, order.attribute, placed.index, placed.capacity), placed.dummies
 
-    def _learn(self, order: IndexOrder, key_word: int) -> IndexModel:
+    def _learn(self, place: int, real_rows: int) -> "_Placed":
         """Count the sorted keys at or below each rank, and release the index. Cost: what the owner has drawn."""
+        order, keys = self._orders[place], self._rows.keys(self._layout.key_offset + place)
+        keys.sort()
         cumulative = np.zeros(order.domain.size, np.int64)
-        for chunk in self._rows.chunks():
-            cumulative += kernels.cumulative_counts(np.ascontiguousarray(chunk[:, key_word]), order.domain.size)
+        for chunk in keys.chunks():
+            cumulative += kernels.cumulative_counts(chunk[:, 0], order.domain.size)
         counts = np.diff(cumulative, prepend=0)
         paid = unsafe_budget(  # the owner's ledger has drawn it
             order.epsilon, delta=order.delta, label=order.attribute, rows_per_user=order.rows_per_user
         )
         index = DPPLRIndex(
-            max_bytes=order.max_bytes, mechanism=order.mechanism, slack=order.slack, alpha_s=order.alpha_s
+            max_bytes=order.max_bytes,
+            mechanism=order.mechanism,
+            slack=order.slack,
+            alpha_s=order.alpha_s,
+            blocks=self._blocks(order),
         )
         index.unsafe_fit_counts(
             counts, self._noise(order), domain=order.domain, budget=paid, beta=order.beta, capacity=self._capacity
         )
-        return index.model
+        return self._placed(index.model, counts, real_rows, nullable=self.table.schema[order.attribute].nullable)
+
+    def _blocks(self, order: IndexOrder) -> int:
+        """As many blocks as were asked for, or as suit what is public of the rows."""
+        if order.blocks is not None or order.mechanism == "paper" or order.slack == "paper":
+            return order.blocks or 1
+        epsilon, nullable = order.epsilon / order.rows_per_user, self.table.schema[order.attribute].nullable
+        terms = order.domain.size, self._capacity, epsilon, order.beta, order.max_bytes
+        return suitable_blocks(*terms, nullable=nullable)
+
+    def _placed(self, index: IndexModel, counts: Words, real_rows: int, *, nullable: bool) -> "_Placed":
+        """Where the rows of a run go. With blocks there is room for them, and for as many rows as were sent after them.
+
+        Rows without a key follow the last block. How many there are is secret, so there is room for as many as there
+        could be: as many rows as were sent, and the dummies of the blocks, of each at most twice its slack.
+        """
+        capacity, blocks = self._capacity, index.blocks
+        if blocks is None:
+            return _Placed(index, capacity, Dummies.after(real_rows), np.zeros(0, np.int64))
+        capacity = max(blocks.rows, capacity + 2 * int(blocks.slacks.sum()) if nullable else capacity)
+        capacity = -(-capacity // self._page_rows) * self._page_rows
+        layout = blocks.lay_out(counts, capacity - real_rows)
+        return _Placed(index, capacity, Dummies.between(blocks, layout, real_rows), layout.filled)
+
+    def _add_dummies(self, more: int) -> None:
+        step = max(1, min(more, SEALED_ROWS))
+        rows = np.zeros((step, self._layout.words), np.int64)
+        rows[:, self._layout.key_offset :] = self._layout.dummy_keys()
+        for at in range(0, more, step):
+            self._rows.append(rows[: more - at])
 
     def _noise(self, order: IndexOrder) -> Noise:
         """The noise of an index: the same if the same rows come again under the same batch and terms, or else fresh.
@@ -247,24 +324,28 @@ class Load:
         Neither the table's id nor how many rows a page has is among the terms: a new table has another id each time it
         is tried, and the index depends on neither.
         """
-        terms = index_terms(order), self._capacity, self._layout.words, self._layout.key_offset
+        terms = DESIGN, index_terms(order), self._capacity, self._layout.words, self._layout.key_offset
         return Noise.derived(self._noise_key, "index", batch=self.batch, terms=terms, digest=self._fingerprint)
 
-    def _seal(self, writer: RunWriter, attribute: str | None, index: IndexModel | None) -> Run:
-        for first_page, rows in self._pieces():
+    def _seal(self, name: str, attribute: str | None, index: IndexModel | None, capacity: int) -> Run:
+        """Seal the first rows as a run: all that are real are among them."""
+        if self._keys is None:
+            raise InvalidParameter("no room was made for the runs", hint="reserve it first")
+        writer = RunWriter(self._storage, self._keys, self.table, name, capacity // self._page_rows, self._page_rows)
+        for first_page, rows in self._pieces(capacity):
             for place, column in enumerate(self.table.schema):
                 offset = self._layout.column_offsets[place]
                 words = rows[:, offset] if column.type.words == 1 else rows[:, offset : offset + column.type.words]
                 writer.write(place, first_page, words, self._validity(rows, place) if column.nullable else None)
         encoded = None if index is None else encode(index)
-        return Run(writer.run, self.batch, attribute, self._capacity, self._page_rows, encoded, writer.finish())
+        return Run(name, self.batch, attribute, capacity, self._page_rows, encoded, writer.finish())
 
-    def _pieces(self) -> Iterator[tuple[int, Words]]:
+    def _pieces(self, capacity: int) -> Iterator[tuple[int, Words]]:
         step = max(1, SEALED_ROWS // self._page_rows) * self._page_rows
         first = 0
         for chunk in self._rows.chunks():
-            for at in range(0, len(chunk), step):
-                piece = chunk[at : at + step]
+            for at in range(0, min(len(chunk), capacity - first), step):
+                piece = chunk[at : min(at + step, capacity - first + at)]
                 yield first // self._page_rows, piece
                 first += len(piece)
 
@@ -286,6 +367,7 @@ def index_terms(order: IndexOrder) -> tuple[Fact, ...]:
         order.slack,
         order.mechanism,
         order.alpha_s,
+        order.blocks,
     )
 
 
@@ -323,7 +405,7 @@ def draft_load(history: History, version: OpenVersion, load: Load, real_rows: in
     manifest = version.manifest
     try:
         load.confirm(real_rows)
-        runs = load.build()
+        built = load.build(real_rows)
     finally:
         version.storage.drop_scratch()
     there = manifest.catalog.by_id.get(load.table.id)
@@ -331,7 +413,7 @@ def draft_load(history: History, version: OpenVersion, load: Load, real_rows: in
         if load.table.runs or load.table.name in manifest.catalog:
             raise Stale("the table was dropped, or made by another load, meanwhile", hint="load again")
         there = load.table
-    table = replace(there, runs=(*there.runs, *runs))
-    others = tuple(other for other in manifest.catalog.tables if other.id != table.id)
-    real = manifest.real_rows | {run.id: real_rows for run in runs}
-    return history.draft(version, (*others, table), real, manifest.access)
+    others = tuple(other for other in manifest.catalog.tables if other.id != there.id)
+    table = replace(there, runs=(*there.runs, *(run for run, _ in built)))
+    dummies = manifest.dummies | {run.id: placed for run, placed in built}
+    return history.draft(version, (*others, table), dummies, manifest.access)

@@ -1,6 +1,6 @@
 """Manifests: how the versions of a database are sealed, signed and chained to each other.
 
-The catalog and the signatures are public; the number of real rows in each run, the grants and the payments are SECRET.
+The catalog and the signatures are public; where the dummies of each run lie, the grants and the payments are SECRET.
 A manifest is sealed under the data key with the catalog as associated data, and signed by its maker: the owner, whom
 the chain of titles leads to from the database's id, or somebody whom the owner has certified. Each names the hash of
 the one before it. Who remembers one version can therefore tell a later one from a forged or an earlier one.
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidTag
 
+from scumble.enclave.dummies import Dummies
 from scumble.enclave.grants import AccessList
 from scumble.enclave.pages import NONCE_BYTES, DataKeys
 from scumble.errors import InvalidParameter, NotFound, Tampered
@@ -31,19 +32,19 @@ __all__ = [
     "signed_catalog",
 ]
 
-ROW_COUNT_BYTES = 24  # a run's name, and how many of its rows are real
+NAME_BYTES = 16  # of a run
 
 
 @dataclass(frozen=True, eq=False)
 class Manifest:
-    """A version: its public catalog, its hash and its signature, and SECRET, the real rows of each run, and the rights.
+    """A version: its public catalog, its hash and its signature, and SECRET, the dummies of each run, and the rights.
 
     A version of release 0.1 has no signature.
     """
 
     catalog: Catalog
     hash: str
-    real_rows: dict[str, int]
+    dummies: dict[str, Dummies]
     access: AccessList
     link: Link | None = None
 
@@ -52,16 +53,19 @@ class Manifest:
         return self.catalog.restores, self.catalog.version, self.hash
 
     def __repr__(self) -> str:
-        return f"Manifest(version={self.catalog.version}, real_rows=<secret>, access=<secret>)"
+        return f"Manifest(version={self.catalog.version}, dummies=<secret>, access=<secret>)"
 
 
 def seal_manifest(
-    keys: DataKeys, catalog: Catalog, real_rows: dict[str, int], access: AccessList
+    keys: DataKeys, catalog: Catalog, dummies: dict[str, Dummies], access: AccessList
 ) -> tuple[bytes, bytes]:
-    """The public and the sealed part. How long the latter is depends on the number of runs, grants and payments."""
+    """The public and the sealed part. How long the latter is depends on the number of runs, grants and payments.
+
+    And on the number of each run's blocks, which its index shows.
+    """
     public = json.dumps(catalog.to_json(), separators=(",", ":")).encode()
-    rows = b"".join(bytes.fromhex(run) + rows.to_bytes(8, "little") for run, rows in sorted(real_rows.items()))
-    secret = LENGTH.pack(len(rows)) + rows + access.to_bytes()
+    placed = b"".join(bytes.fromhex(run) + dummies[run].to_bytes() for run in sorted(dummies))
+    secret = LENGTH.pack(len(placed)) + placed + access.to_bytes()
     nonce = os.urandom(NONCE_BYTES)
     return public, nonce + keys.manifest.encrypt(nonce, secret, public)
 
@@ -75,18 +79,18 @@ def open_manifest(keys: DataKeys, manifest: bytes) -> Manifest:
     except (InvalidTag, ValueError):
         raise Tampered from None
     (length,) = LENGTH.unpack_from(secret)
-    counts, block = secret[LENGTH.size : LENGTH.size + length], secret[LENGTH.size + length :]
-    rows = {
-        counts[at : at + 16].hex(): int.from_bytes(counts[at + 16 : at + ROW_COUNT_BYTES], "little")
-        for at in range(0, length, ROW_COUNT_BYTES)
-    }
+    placed, block = secret[LENGTH.size : LENGTH.size + length], secret[LENGTH.size + length :]
+    dummies, at = {}, 0
+    while at < length:
+        run = placed[at : at + NAME_BYTES].hex()
+        dummies[run], at = Dummies.from_bytes(placed, at + NAME_BYTES)
     catalog, link = signed_catalog(envelope)
     access = AccessList.from_bytes(block)
     if link is not None:
         title = title_at(catalog.titles, catalog.version)
         if title.owner != access.owner or title.data_key_hash != data_key_hash(catalog.database, keys.data_key):
             raise Tampered
-    return Manifest(catalog, envelope.hash, rows, access, link)
+    return Manifest(catalog, envelope.hash, dummies, access, link)
 
 
 def signed_catalog(envelope: Envelope) -> tuple[Catalog, Link | None]:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from scumble.enclave.kernels import Mask, Words
 from scumble.errors import Tampered
-from scumble.types import Column
+from scumble.types import Column, ColumnType
 from scumble.wire.catalog import TAG_BYTES, Run, Table
 from scumble.wire.storage import Storage
 
@@ -97,10 +97,11 @@ class FetchedColumn:
 
     values: Values
     valid: Mask | None
+    type: ColumnType
 
     @property
     def words(self) -> Words:
-        return self.values if self.values.itemsize == 8 else self.values.astype(np.int64)
+        return self.values if self.values.itemsize == 8 else self.type.widened(self.values)
 
 
 class _Sealing:
@@ -122,6 +123,11 @@ class _Sealing:
         return self.page_rows * self.columns[column].page_row_bytes
 
 
+def reserve_run(storage: Storage, table: Table, run: str, pages: int, page_rows: int) -> None:
+    """Make room for a run: a `RunWriter` of its name may then have more pages, or fewer."""
+    storage.create_run(run, [(pages, table.slot_bytes(column, page_rows)) for column in range(len(table.schema))])
+
+
 class RunWriter:
     """Seals the pages of a new run, any pages of any column at a time."""
 
@@ -130,7 +136,7 @@ class RunWriter:
         self._sealing = _Sealing(keys, table, run, pages, page_rows)
         sizes = [self._sealing.page_bytes(column) for column in range(len(table.schema))]
         self._tags = [bytearray(pages * TAG_BYTES) for _ in sizes]
-        storage.create_run(run, [(pages, size + TAG_BYTES) for size in sizes])
+        reserve_run(storage, table, run, pages, page_rows)
 
     def write(self, column: int, first_page: int, words: Words, valid: Mask | None) -> None:
         """Seal and store whole pages; `words` has a multiple of page_rows rows."""
@@ -217,8 +223,7 @@ def reseal_run(storage: Storage, table: Table, run: Run, reader: RunReader, keys
 def _page_form(sealing: _Sealing, column: int, words: Words, valid: Mask | None) -> NDArray[np.uint8]:
     kind, rows = sealing.columns[column], sealing.page_rows
     pages = len(words) // rows
-    narrow = words if kind.type.width_bytes >= 8 else words.astype(f"<i{kind.type.width_bytes}")
-    values = np.ascontiguousarray(narrow).reshape(pages, -1).view(np.uint8)
+    values = np.ascontiguousarray(kind.type.to_page(words)).reshape(pages, -1).view(np.uint8)
     return values if valid is None else np.concatenate([values, valid.reshape(pages, rows)], axis=1)
 
 
@@ -226,9 +231,8 @@ def _column_form(column: Column, page_rows: int, raw: NDArray[np.uint8], pages: 
     kind = column.type
     valid: Mask | None = None
     if column.nullable:
-        by_page = raw.reshape(pages, -1)
         value_bytes = page_rows * kind.width_bytes
+        by_page = raw.reshape(pages, value_bytes + page_rows)
         valid = np.ascontiguousarray(by_page[:, value_bytes:]).reshape(-1)
         raw = np.ascontiguousarray(by_page[:, :value_bytes]).reshape(-1)
-    values: Values = raw.view(np.int64 if kind.width_bytes >= 8 else f"<i{kind.width_bytes}")
-    return FetchedColumn(values if kind.words == 1 else values.reshape(-1, kind.words), valid)
+    return FetchedColumn(kind.from_page(raw), valid, kind)

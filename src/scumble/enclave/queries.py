@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.enclave import kernels
+from scumble.enclave.dummies import Dummies
 from scumble.enclave.kernels import Mask, Words
 from scumble.enclave.pages import FetchedColumn, RunReader
 from scumble.errors import InvalidParameter
@@ -100,17 +101,17 @@ class Batch:
         first_page: int,
         pages: int,
         columns: Sequence[int],
-        real_rows: int,
+        dummies: Dummies,
         predicate: Evaluate,
     ) -> None:
         self._columns = {place: reader.fetch(place, first_page, pages) for place in columns}
         self._wide: dict[Expression, Words] = {}
-        self._real_rows, self._predicate = real_rows, predicate
+        self._dummies, self._predicate = dummies, predicate
         self._first_row = first_page * reader.run.page_rows
         self.rows = pages * reader.run.page_rows
 
     def match(self, bounds: Words) -> None:
-        self.mask = kernels.mask_rows(self._first_row, self.rows, self._real_rows)
+        self.mask = self._dummies.mask(self._first_row, self.rows)
         self.mask &= self._predicate(self.column, bounds, self.rows)
 
     def column(self, place: int) -> FetchedColumn:
@@ -213,8 +214,8 @@ def _values(batch: Batch, aggregate: Aggregate, part: Part, answer: Words) -> Wo
 
 BATCH_BYTES = 1 << 19  # of a column at a time: so many that calls cost little, so few that they stay in the cache
 
-Reader = Callable[[str], tuple[RunReader, int]]
-"""A run's reader, and its secret number of real rows."""
+Reader = Callable[[str], tuple[RunReader, Dummies]]
+"""A run's reader, and where its dummies lie."""
 
 
 class CompiledPlan:
@@ -289,10 +290,10 @@ def _rows_read(plan: CompiledPlan, execution: Execution) -> int:
 def _batches(plan: CompiledPlan, execution: Execution, reader: Reader) -> Iterator[Batch]:
     for run_number, number, pages in execution.scans:
         run = plan.table.runs[run_number]
-        pages_of_run, real_rows = reader(run.id)
+        pages_of_run, dummies = reader(run.id)
         predicate, columns = plan.predicates[number], plan.columns[number]
         for first, count in _pieces(pages, max(1, BATCH_BYTES // (run.page_rows * plan.widest_bytes))):
-            yield Batch(pages_of_run, first, count, columns, real_rows, predicate)
+            yield Batch(pages_of_run, first, count, columns, dummies, predicate)
 
 
 def _output_columns(output: Aggregates | RowColumns, schema: Schema) -> list[int]:

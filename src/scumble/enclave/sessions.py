@@ -14,6 +14,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
+from scumble.enclave.dummies import Dummies
 from scumble.enclave.fresh_keys import KEY_BYTES as PUBLIC_KEY_BYTES
 from scumble.enclave.fresh_keys import FreshKeys
 from scumble.enclave.grants import AccessList, Payment
@@ -213,7 +214,7 @@ class EnclaveSession:
         gone = current.catalog.table(request.table)
         left = tuple(other for other in current.catalog.tables if other.id != gone.id)
         access = current.access.dropping(gone.name)
-        return self._drafted(self._history.draft(self._current, left, current.real_rows, access))
+        return self._drafted(self._history.draft(self._current, left, current.dummies, access))
 
     def _add_grant(self, request: requests.AddGrant) -> Draft | None:
         unused = replace(request.grant, used_epsilon=Fraction(0), used_delta=Fraction(0), gone=frozenset())
@@ -232,7 +233,7 @@ class EnclaveSession:
 
     def _draft_access(self, access: AccessList) -> Draft:
         manifest = self._current.manifest
-        return self._drafted(self._history.draft(self._current, manifest.catalog.tables, manifest.real_rows, access))
+        return self._drafted(self._history.draft(self._current, manifest.catalog.tables, manifest.dummies, access))
 
     def _list_grants(self, _: requests.ListGrants) -> requests.GrantList:
         return requests.GrantList(self._current.manifest.access.grants)
@@ -246,15 +247,15 @@ class EnclaveSession:
             raise Stale("the database has changed", hint="ask again")
         access = old.access.owned_by(history.database, request.title.owner, request.grants)
         keys, tables = DataKeys(request.data_key, history.database), []
-        real_rows: dict[str, int] = {}
+        dummies: dict[str, Dummies] = {}
         for table in old.catalog.tables:
             runs = [reseal_run(version.storage, table, run, version.reader(run.id)[0], keys) for run in table.runs]
-            real_rows |= {after.id: old.real_rows[before.id] for before, after in zip(table.runs, runs, strict=True)}
+            dummies |= {after.id: old.dummies[before.id] for before, after in zip(table.runs, runs, strict=True)}
             tables.append(replace(table, runs=tuple(runs)))
         if old.access.policy or request.policy:  # the new key signs it, too: nobody has to know who signed before
             access = access.under(history.database, request.policy)
         successor = replace(history, signer=request.title.owner, data_key=request.data_key)
-        return self._drafted(successor.draft(version, tuple(tables), real_rows, access, (keys, request.title)))
+        return self._drafted(successor.draft(version, tuple(tables), dummies, access, (keys, request.title)))
 
     # --- queries -----------------------------------------------------------------------------------
 

@@ -53,8 +53,13 @@ class RowCheck:
             self._rows += len(block)
 
     def settle(self, least: int, most: int) -> None:
-        """Refuse the batch unless it is r real rows and then dummies, for some r from least to most."""
-        if not kernels.rows_agree(self._ends, least, most):
+        """Refuse the batch unless it is r real rows and then dummies, for some r from least to most.
+
+        After the last row comes one that cannot be real, or r could be more than there are.
+        """
+        ends = self._ends.copy()
+        kernels.fold_rows(np.zeros(1, np.uint8), np.full(1, 1, np.uint8), self._rows, ends)
+        if not kernels.rows_agree(ends, least, most):
             raise BadRows("a row does not fit the table's types or indexes", hint="load rows as Scumble encodes them")
 
     def _real(self, block: Words) -> Mask:

@@ -7,6 +7,7 @@ is never gone behind, unless the owner on record declares that a backup was rest
 
 from dataclasses import dataclass, field, replace
 
+from scumble.enclave.dummies import Dummies
 from scumble.enclave.grants import AccessList, visible
 from scumble.enclave.manifests import Manifest, links_since, open_manifest, read_head, seal_manifest, signed_catalog
 from scumble.enclave.pages import DataKeys, RunReader
@@ -31,7 +32,7 @@ class OpenVersion:
     manifest: Manifest
     grant: Grant | None
     links: tuple[Link, ...]
-    readers: dict[str, tuple[RunReader, int]] = field(default_factory=dict)
+    readers: dict[str, tuple[RunReader, Dummies]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.catalog = visible(self.manifest.catalog, self.grant)
@@ -40,14 +41,14 @@ class OpenVersion:
         }
         self.readers = {run: reader for run, reader in self.readers.items() if run in self.runs}
 
-    def reader(self, run: str) -> tuple[RunReader, int]:
-        """A run's reader, and its secret number of real rows."""
+    def reader(self, run: str) -> tuple[RunReader, Dummies]:
+        """A run's reader, and where its dummies lie."""
         known = self.readers.get(run)
         if known is None:
             if run not in self.runs:
                 raise Stale("the table has changed", hint="ask again")
             reader = RunReader(self.storage, self.keys, *self.runs[run])
-            known = self.readers[run] = reader, self.manifest.real_rows[run]
+            known = self.readers[run] = reader, self.manifest.dummies[run]
         return known
 
     def has_batch(self, batch: str) -> bool:
@@ -130,7 +131,7 @@ class History:
         catalog = Catalog(
             self.database, title.version, manifest.hash, manifest.catalog.tables, (title,), request.restores
         )
-        return self._drafted(version.keys, catalog, manifest.real_rows, access, version.unlocked, version)
+        return self._drafted(version.keys, catalog, manifest.dummies, access, version.unlocked, version)
 
     def open(self, request: Open, before: OpenVersion | None) -> OpenVersion:
         """The newest version, which has to descend from the anchored one and from the newest that was seen here."""
@@ -163,7 +164,7 @@ class History:
         access = manifest.access.brought_up(request.revoked, request.used)
         if unlocked is not None:
             access = access.brought_up_to(unlocked.access)
-        return self._drafted(keys, catalog, manifest.real_rows, access, unlocked, None)
+        return self._drafted(keys, catalog, manifest.dummies, access, unlocked, None)
 
     def followed(self, version: OpenVersion | None) -> OpenVersion:
         """The version that is open, if no other has been seen since that may have taken rights away; else Stale."""
@@ -180,7 +181,7 @@ class History:
         self,
         version: OpenVersion,
         tables: tuple[Table, ...],
-        real_rows: dict[str, int],
+        dummies: dict[str, Dummies],
         access: AccessList,
         successor: tuple[DataKeys, Title] | None = None,
     ) -> Pending:
@@ -195,19 +196,19 @@ class History:
             titles = (*titles, title)
         old = manifest.catalog
         catalog = Catalog(self.database, old.version + 1, manifest.hash, tables, titles, old.restores)
-        return self._drafted(keys, catalog, real_rows, access, version.unlocked, version)
+        return self._drafted(keys, catalog, dummies, access, version.unlocked, version)
 
     def _drafted(
         self,
         keys: DataKeys,
         catalog: Catalog,
-        real_rows: dict[str, int],
+        dummies: dict[str, Dummies],
         access: AccessList,
         known: Unlocked | None,
         before: OpenVersion | None,
     ) -> Pending:
         kept = {run.id for table in catalog.tables for run in table.runs}
-        public, sealed = seal_manifest(keys, catalog, {run: real_rows[run] for run in kept}, access)
+        public, sealed = seal_manifest(keys, catalog, {run: dummies[run] for run in kept}, access)
         return Pending(self, keys, catalog, public, sealed, access.grant_of(self.signer), known, before)
 
     def commit(self, pending: Pending, signature: bytes) -> OpenVersion:

@@ -48,7 +48,7 @@ POINT = _Point()
 
 
 class PositionRange(NamedTuple):
-    """Positions start, start + 1, ..., stop - 1 of the rows sorted by key."""
+    """Positions start, start + 1, ..., stop - 1 of the rows sorted by key, or laid out in blocks."""
 
     start: int
     stop: int
@@ -71,6 +71,11 @@ class Positions(ABC):
     @abstractmethod
     def stops_at(self, ranks: IntArray) -> IntArray:
         """Where lookups stop whose last rank is each of these, in a new array; clipped by the caller."""
+
+    def unsafe_rows_below(self, counts: IntArray, places: IntArray) -> IntArray:
+        """SECRET: how many rows lie before each of these positions, if each rank has so many of them."""
+        below: IntArray = np.minimum(places, counts.sum())
+        return below
 
     def start_after(self, rank: int) -> int:
         return int(self.starts_after(np.array([rank]))[0])
@@ -233,7 +238,8 @@ class Index(ABC):
         curve = np.concatenate([[0], np.cumsum(counts)])
         true_starts, true_stops = curve[firsts], curve[lasts + 1]
         starts, stops = self.positions.of_ranks(firsts, lasts)
-        found = np.maximum(0, np.minimum(stops, true_stops) - np.maximum(starts, true_starts))
+        read_from, read_to = (self.positions.unsafe_rows_below(counts, ends) for ends in (starts, stops))
+        found = np.maximum(0, np.minimum(read_to, true_stops) - np.maximum(read_from, true_starts))
         rows = true_stops - true_starts
         return Outcome(rows, rows - found, stops - starts)
 

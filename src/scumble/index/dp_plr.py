@@ -10,14 +10,16 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from scumble.errors import FileError, InvalidParameter, NotFitted
+from scumble.index.blocks import LEAST_RANKS, Blocks
 from scumble.index.contract import Index, Terms, check_count
 from scumble.index.curve import MAX_ROWS, Histogram, MonotoneCurve, NoisyCurve, make_monotone
-from scumble.index.file import MECHANISMS, IndexModel, decode, encode, fixed_bytes, most_segments
-from scumble.index.segments import Segments, fit_segments, fit_within
-from scumble.index.slack import SLACKS, PaperSlack, SlackName
+from scumble.index.file import MECHANISMS, IndexModel, block_bytes, decode, encode, fixed_bytes, most_segments
+from scumble.index.segments import Segments, fit_all, fit_within, join
+from scumble.index.slack import MOST_BLOCKS, SLACKS, MeasuredSlack, PaperSlack, SlackName
 from scumble.privacy.budget import Budget, Exact, exact, show
 from scumble.privacy.noise import Noise
 from scumble.types import Domain
@@ -25,7 +27,11 @@ from scumble.types import Domain
 if TYPE_CHECKING:
     from scumble.index.summary import IndexSummary
 
-__all__ = ["DPPLRIndex"]
+__all__ = ["DESIGN", "DPPLRIndex"]
+
+DESIGN = 2
+"""Of what a build releases for the same rows and terms: who changes that changes this, so that a load which an earlier
+release has left unfinished is another load, with noise and a price of its own."""
 
 
 class DPPLRIndex(Index):
@@ -35,6 +41,9 @@ class DPPLRIndex(Index):
     rows); by default the fit follows the noisy curve as closely as its noise makes sense. `mechanism` and `slack`
     choose between the published design and ours; `alpha_s` sets the published slack Z = alpha_s (log2 N)^1.5 / epsilon
     instead of one that is computed from beta: nothing is then promised about lost rows, and the model's beta is 1.
+
+    With `blocks`, positions are not those of the sorted rows but of rows laid out in so many padded blocks, where
+    lookups are about half as wide: `unsafe_places` says where each row belongs. Tables do that by themselves.
     """
 
     name = "DP-PLR"
@@ -48,6 +57,7 @@ class DPPLRIndex(Index):
         mechanism: str = "scumble",
         slack: SlackName = "measured",
         alpha_s: Exact | None = None,
+        blocks: int = 1,
     ) -> None:
         sizes = {"max_bytes": max_bytes, "max_segments": max_segments, "max_error": max_error}
         given = [name for name, value in sizes.items() if value is not None]
@@ -61,6 +71,12 @@ class DPPLRIndex(Index):
             raise InvalidParameter(
                 "alpha_s must be positive, and goes with slack='paper'", hint="leave it out otherwise"
             )
+        check_count(blocks, "blocks")
+        if blocks > 1 and (slack == "paper" or MECHANISMS[mechanism].release_halves is None):
+            raise InvalidParameter("the published mechanism and slack know no blocks", hint="leave blocks at 1")
+        if blocks > MOST_BLOCKS:
+            raise InvalidParameter(f"there can be at most {MOST_BLOCKS} blocks", hint="32 suit a million rows")
+        self.blocks = blocks
         self.max_bytes = max_bytes
         self.max_segments = max_segments
         self.max_error = max_error
@@ -82,57 +98,90 @@ class DPPLRIndex(Index):
         return self.fit_counts(counts, domain=domain, budget=budget, beta=beta, capacity=capacity)
 
     def _check(self, terms: Terms) -> None:
-        needed = self._slack.delta(terms.epsilon, terms.beta)
+        needed = self._slack.delta(terms.epsilon, terms.beta, self.blocks)
         if terms.delta < needed:
             raise InvalidParameter(
                 f"slack={self.slack!r} needs a delta of {show(needed)} for one row",
                 hint="give it to ledger.spend(..., delta=...), or take a smaller beta",
             )
-        if self.max_bytes and most_segments(self._room(terms), terms.domain.size, MAX_ROWS, MAX_ROWS) < 1:
-            raise InvalidParameter("max_bytes has no room for a single segment", hint="4096 is usual")
+        if self.blocks > 1 and terms.domain.size < LEAST_RANKS * self.blocks:
+            raise InvalidParameter("the domain is too small for so many blocks", hint="leave blocks at 1")
+        curves = 1 if self.blocks == 1 else 2 * self.blocks
+        room = self.max_segments or curves
+        if self.max_bytes:
+            room = most_segments(self._room(terms), terms.domain.size, MAX_ROWS, MAX_ROWS, curves)
+        if room < curves:
+            least = "a single segment" if curves == 1 else f"{curves} segments, two for each block"
+            few = "max_bytes has" if self.max_bytes else "max_segments leaves"
+            raise InvalidParameter(f"{few} no room for {least}", hint="4096 is usual")
 
     def _build(self, histogram: Histogram, terms: Terms) -> IndexModel:
         """The pipeline of the paper: noisy curve, isotonic regression, segments, slack. Public from the curve on.
 
         Sensitivity and cost are those of the parts: docs/privacy.md section 6. Neighbours: one row added or removed.
         """
-        mechanism, lossless = MECHANISMS[self.mechanism], self._slack.lossless
         noise, self._noise = self._noise or Noise.fresh(), None
-        curve = self._slack.release_curve(mechanism, histogram, terms, noise)
+        build = self._build_blocks if self.blocks > 1 else self._build_sorted
+        return build(histogram, terms, noise)
+
+    def _build_sorted(self, histogram: Histogram, terms: Terms, noise: Noise) -> IndexModel:
+        """One curve and one slack for rows that lie as they are sorted."""
+        mechanism = MECHANISMS[self.mechanism]
+        self._curve = curve = self._slack.release_curve(mechanism, histogram, terms, noise)
         monotone = make_monotone(curve, terms.capacity)
-        segments = self._fit_segments(monotone, curve.noise_rms, self._room(terms))
+        (segments,) = self._fit_segments([monotone], curve.noise_rms, terms)
         slack = self._slack.release_rows(mechanism, histogram, terms, monotone, segments, noise)
-        self._curve = curve
+        # No lookup loses a row unless the last one does: so this bounds the rows, at no cost.
+        capacity = segments.at(terms.domain.size - 1) + slack if terms.capacity is None else terms.capacity
+        return self._model(terms, segments, slack, capacity, curve.levels)
+
+    def _build_blocks(self, histogram: Histogram, terms: Terms, noise: Noise) -> IndexModel:
+        """Two curves and one slack for each of the padded blocks: docs/privacy.md sections 4.4 and 5.4."""
+        release = MECHANISMS[self.mechanism].release_halves
+        assert release is not None and isinstance(self._slack, MeasuredSlack)  # noqa: S101, PT018  refused before
+        halves = release(histogram, self.blocks, self._slack.left_for_blocks(terms.epsilon), noise)
+        self._curve = None
+        monotone = [make_monotone(curve, terms.capacity) for curve in halves.curves]
+        parts = self._fit_segments(monotone, max(curve.noise_rms for curve in halves.curves), terms)
+        slacks = self._slack.release_block_rows(histogram, terms, halves.bounds, parts, noise)
+        segments = join(parts)
+        blocks = Blocks.of(halves.bounds, segments, slacks)
+        return self._model(terms, segments, int(slacks.max()), blocks.rows, halves.levels, blocks)
+
+    def _model(
+        self, terms: Terms, segments: Segments, slack: int, capacity: int, levels: int, blocks: Blocks | None = None
+    ) -> IndexModel:
+        lossless = self._slack.lossless
         return IndexModel(
             domain=terms.domain,
             segments=segments,
             slack_rows=slack,
-            # No lookup loses a row unless the last one does: so this bounds the rows, at no cost.
-            capacity=segments.at(terms.domain.size - 1) + slack if terms.capacity is None else terms.capacity,
+            capacity=capacity,
             epsilon=terms.charged_epsilon,
             delta=terms.charged_delta if lossless else Fraction(0),
             beta=Fraction(0) if lossless else terms.beta if self.alpha_s is None else Fraction(1),
-            levels=curve.levels,
+            levels=levels,
             mechanism=self.mechanism,
             slack=self.slack,
+            blocks=blocks,
         )
 
-    def _fit_segments(self, curve: MonotoneCurve, noise_rms: float, room_bytes: int) -> Segments:
+    def _fit_segments(self, curves: list[MonotoneCurve], noise_rms: float, terms: Terms) -> list[Segments]:
         """As many segments as asked for; never so many that they would only follow the noise."""
         if self.max_bytes is None and self.max_segments is None:
-            fit = fit_segments(curve, self.max_error or max(1, ceil(noise_rms)))
+            fit = fit_all(curves, self.max_error or max(1, ceil(noise_rms)))
             assert fit is not None  # noqa: S101  without a limit there is always a fit
             return fit
-        size, rows = len(curve.rows), int(curve.rows[-1])
+        room, size, rows = self._room(terms), terms.domain.size, sum(int(curve.rows[-1]) for curve in curves)
         return fit_within(
-            curve,
+            curves,
             max(1, ceil(noise_rms / 2)),
-            lambda max_error: self.max_segments or most_segments(room_bytes, size, rows, max_error),
+            lambda max_error: self.max_segments or most_segments(room, size, rows, max_error, len(curves)),
         )
 
     def _room(self, terms: Terms) -> int:
         fixed = fixed_bytes(terms.domain, terms.charged_epsilon, terms.charged_delta, terms.beta)
-        return (self.max_bytes or 0) - fixed
+        return (self.max_bytes or 0) - fixed - (block_bytes(self.blocks, terms.domain.size) if self.blocks > 1 else 0)
 
     # --- what was fitted ---------------------------------------------------------------------------
 
@@ -144,7 +193,7 @@ class DPPLRIndex(Index):
 
     @property
     def noisy_curve(self) -> NoisyCurve:
-        """The noisy curve of the fit, public; a loaded index no longer has it."""
+        """The noisy curve of the fit, public; a loaded index no longer has it, and one in blocks has many."""
         if self._curve is None:
             raise NotFitted("there is no noisy curve", hint="it is kept by fit, but not in the index file")
         return self._curve
@@ -152,6 +201,10 @@ class DPPLRIndex(Index):
     @property
     def size_bytes(self) -> int:
         return len(encode(self.model))
+
+    def unsafe_dummy_rows(self, counts: NDArray[np.int64]) -> int:
+        """SECRET: the dummies of its blocks."""
+        return 0 if self.blocks == 1 else self.model.capacity - int(counts.sum())
 
     def summary(self) -> "IndexSummary":
         """Segments, bytes, slack, epsilon, beta, expected overhead: before anything is queried."""
@@ -179,7 +232,12 @@ class DPPLRIndex(Index):
                 f"cannot read the index file: {error.strerror}", hint=f"check the path {path}, and its permissions"
             ) from error
         model = decode(data)
-        index = cls(max_error=model.segments.max_error, mechanism=model.mechanism, slack=SLACKS[model.slack].name)
+        index = cls(
+            max_error=model.segments.max_error,
+            mechanism=model.mechanism,
+            slack=SLACKS[model.slack].name,
+            blocks=1 if model.blocks is None else len(model.blocks),
+        )
         index._positions = model
         return index
 

@@ -11,23 +11,26 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from hashlib import sha256
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scumble.errors import Corrupt, DomainError, InvalidParameter, NewerVersion
+from scumble.index.blocks import LEAST_RANKS, Blocks
 from scumble.index.contract import Positions
 from scumble.index.mechanisms import Mechanism
 from scumble.index.mechanisms.paper import PAPER
 from scumble.index.mechanisms.scumble import SCUMBLE
 from scumble.index.segments import Segments, quantum
-from scumble.index.slack import SLACKS, Slack
+from scumble.index.slack import MOST_BLOCKS, SLACKS, Slack
 from scumble.privacy.budget import from_ratio, ratio
 from scumble.types import Domain, ExplicitKeys, parse_domain
 
 __all__ = [
     "MECHANISMS",
     "IndexModel",
+    "block_bytes",
     "decode",
     "decoded",
     "domain_bytes",
@@ -45,14 +48,17 @@ MECHANISMS: dict[str, Mechanism] = {mechanism.name: mechanism for mechanism in (
 IntArray = NDArray[np.int64]
 
 MAGIC = b"SCUMBLE\x1a"
-VERSION = 2
-"""The newest that is read. It is written only for a list of integers, which it packs; all else stays version 1."""
+VERSION = 3
+"""The newest that is read, and written for blocks; 2 is written for a list of integers, which it packs; 1 otherwise."""
 CHECKSUM_BYTES = 8
 MOST_ROWS = 2**37  # twice the most rows of a table: room for noise and slack, and products with ranks stay exact
 
 # version, mechanism, slack, levels; then segments, ceiling, max_error, slack_rows, capacity
 HEADER = struct.Struct("<BBBBIQQQQ")
 TEXT_LENGTH = struct.Struct("<I")
+BLOCKS = struct.Struct("<BH")  # of version 3: whether the domain's list is packed, and how many blocks there are
+USUAL_SLACK = 1 << 16
+"""Room is kept for slacks up to this on average; larger ones take a few bytes more."""
 MOST_SPAN = 2**62
 """Lists of integers that span more are written as text."""
 PACKED = 1 << 16  # numbers at a time: a multiple of eight, so that each time ends with a whole byte
@@ -60,7 +66,7 @@ PACKED = 1 << 16  # numbers at a time: a multiple of eight, so that each time en
 
 @dataclass(frozen=True, eq=False)
 class IndexModel(Positions):
-    """PUBLIC: the index that a file holds."""
+    """PUBLIC: the index that a file holds. In blocks, `slack_rows` is the largest of theirs."""
 
     domain: Domain
     segments: Segments
@@ -72,39 +78,61 @@ class IndexModel(Positions):
     levels: int
     mechanism: str
     slack: str
+    blocks: Blocks | None = None
 
     def start_after(self, rank: int) -> int:
-        return self.segments.at(rank) - self.slack_rows
+        rows = self.segments.at(rank)
+        return rows - self.slack_rows if self.blocks is None else self.blocks.start_after(rank, rows)
 
     def stop_at(self, rank: int) -> int:
-        return self.segments.at(rank) + self.slack_rows
+        rows = self.segments.at(rank)
+        return rows + self.slack_rows if self.blocks is None else self.blocks.stop_at(rank, rows)
 
     def starts_after(self, ranks: IntArray) -> IntArray:
         rows = self.segments.at_many(ranks)
+        if self.blocks is not None:
+            return self.blocks.starts_after(ranks, rows)
         rows -= self.slack_rows
         return rows
 
     def stops_at(self, ranks: IntArray) -> IntArray:
         rows = self.segments.at_many(ranks)
+        if self.blocks is not None:
+            return self.blocks.stops_at(ranks, rows)
         rows += self.slack_rows
         return rows
+
+    @property
+    def usual_slack(self) -> int:
+        """What each end of a lookup is widened by, in blocks on average."""
+        return self.slack_rows if self.blocks is None else round(self.blocks.slacks.sum() / len(self.blocks))
+
+    def curve(self, ranks: IntArray) -> IntArray:
+        """About where the rows up to each rank end, in positions."""
+        rows = self.segments.at_many(ranks)
+        return rows if self.blocks is None else rows + self.blocks.offsets[self.blocks.half(ranks)]
+
+    def unsafe_rows_below(self, counts: IntArray, places: IntArray) -> IntArray:
+        if self.blocks is None:
+            return super().unsafe_rows_below(counts, places)
+        return self.blocks.unsafe_rows_below(counts, places)
 
 
 def encode(model: IndexModel) -> bytes:
     """The file of an index."""
-    segments = model.segments
+    segments, blocks = model.segments, model.blocks
     values = _lifted(segments)
     ceiling = int(values[-1])
     domain, keys = _packed_domain(model.domain)
     header = HEADER.pack(
-        2 if keys else 1,
+        3 if blocks else 2 if keys else 1,
         MECHANISMS[model.mechanism].code,
         SLACKS[model.slack].code,
         model.levels,
         len(segments),
         ceiling,
         segments.max_error,
-        model.slack_rows,
+        int(blocks.slacks.sum()) if blocks else model.slack_rows,
         model.capacity,
     )
     texts = [domain, ratio(model.epsilon), ratio(model.delta), ratio(model.beta)]
@@ -113,7 +141,9 @@ def encode(model: IndexModel) -> bytes:
             MAGIC,
             header,
             *(TEXT_LENGTH.pack(len(text.encode())) + text.encode() for text in texts),
+            BLOCKS.pack(bool(keys), len(blocks)) if blocks else b"",
             keys,
+            _packed_blocks(blocks) if blocks else b"",
             pack(segments.starts, segments.size - 1),
             pack(values, ceiling),
         ]
@@ -156,21 +186,34 @@ def _parse(body: bytes) -> IndexModel:
         at += TEXT_LENGTH.size
         texts.append(body[at : at + length].decode())
         at += length
-    domain, listed_bytes = _unpacked_domain(texts[0], body[at:]) if version == 2 else (parse_domain(texts[0]), 0)
+    listed, count_of_blocks = version == 2, 0
+    if version == 3:
+        listed, count_of_blocks = BLOCKS.unpack_from(body, at)
+        at += BLOCKS.size
+    domain, listed_bytes = _unpacked_domain(texts[0], body[at:]) if listed else (parse_domain(texts[0]), 0)
     at += listed_bytes
     if not 1 <= count <= domain.size or not 1 <= max_error <= MOST_ROWS or max(slack_rows, capacity) > MOST_ROWS:
         raise ValueError("impossible sizes")
     if ceiling * quantum(max_error) > MOST_ROWS + _lift(max_error) * quantum(max_error) * count:
         raise ValueError("more rows than the kernels can multiply exactly")
+    bounds = slacks = np.empty(0, np.int64)
+    if version == 3:
+        bounds, slacks, taken = _unpacked_blocks(body[at:], count_of_blocks, domain.size, slack_rows)
+        at += taken
     cut = at + packed_bytes(count, domain.size - 1)
     starts = unpack(body[at:cut], count, domain.size - 1)
-    first, last = _lowered(unpack(body[cut:], 2 * count, ceiling), max_error)
     if starts[0] != 0 or np.any(np.diff(starts) <= 0):
         raise ValueError("segments out of order")
+    curves = _curves(starts, bounds) if version == 3 else (0,)
+    first, last = _lowered(unpack(body[cut:], 2 * count, ceiling), max_error, curves)
+    segments = Segments(domain.size, starts, first, last, max_error, curves)
+    blocks = Blocks.of(bounds, segments, slacks) if version == 3 else None
+    if blocks is not None and blocks.rows != capacity:
+        raise ValueError("blocks of another length")
     return IndexModel(
         domain=domain,
-        segments=Segments(domain.size, starts, first, last, max_error),
-        slack_rows=slack_rows,
+        segments=segments,
+        slack_rows=slack_rows if blocks is None else int(slacks.max()),
         capacity=capacity,
         epsilon=from_ratio(texts[1]),
         delta=from_ratio(texts[2]),
@@ -178,7 +221,39 @@ def _parse(body: bytes) -> IndexModel:
         levels=levels,
         mechanism=_named(MECHANISMS, mechanism),
         slack=_named(SLACKS, slack),
+        blocks=blocks,
     )
+
+
+def _packed_blocks(blocks: Blocks) -> bytes:
+    """The first rank of every half, and the slacks added up, which the header has the last of."""
+    slacks = np.cumsum(blocks.slacks)
+    return pack(blocks.bounds[:-1], int(blocks.bounds[-1]) - 1) + pack(slacks, int(slacks[-1]))
+
+
+def _unpacked_blocks(rest: bytes, blocks: int, size: int, slack_rows: int) -> tuple[IntArray, IntArray, int]:
+    """The halves' bounds, the slacks, and how many bytes they take; ValueError if there are no such blocks."""
+    if not 1 <= blocks <= MOST_BLOCKS or size < LEAST_RANKS * blocks:
+        raise ValueError("an impossible number of blocks")
+    cut = packed_bytes(2 * blocks, size - 1)
+    end = cut + packed_bytes(blocks, slack_rows)
+    bounds, slacks = unpack(rest[:cut], 2 * blocks, size - 1), unpack(rest[cut:end], blocks, slack_rows)
+    if bounds[0] != 0 or np.any(np.diff(bounds) <= 0) or slacks[-1] != slack_rows:
+        raise ValueError("blocks out of order")
+    return np.append(bounds, size), np.diff(slacks, prepend=0), end
+
+
+def _curves(starts: IntArray, bounds: IntArray) -> tuple[int, ...]:
+    """The piece that each half begins with; ValueError if none does."""
+    pieces = np.searchsorted(starts, bounds[:-1])
+    if np.any(np.append(starts, -1)[pieces] != bounds[:-1]):
+        raise ValueError("a half begins within a segment")
+    return tuple(pieces.tolist())
+
+
+def block_bytes(blocks: int, size: int) -> int:
+    """How many bytes of a file blocks take, unless their slacks are unusually large."""
+    return BLOCKS.size + packed_bytes(2 * blocks, size - 1) + packed_bytes(blocks, blocks * USUAL_SLACK)
 
 
 def _packed_domain(domain: Domain) -> tuple[str, bytes]:
@@ -223,15 +298,20 @@ def _lift(max_error: int) -> int:
 
 
 def _lifted(segments: Segments) -> IntArray:
-    """First and last values in turn, in quanta, raised so that they never fall."""
+    """First and last values in turn, in quanta, raised so that they never fall: a curve by the end of the last."""
     step = quantum(segments.max_error)
     pairs = np.stack([segments.first, segments.last], axis=1) // step
     pairs += _lift(segments.max_error) * np.arange(1, len(segments) + 1)[:, None]
+    for begin, end in pairwise((*segments.curves[1:], len(segments))):
+        pairs[begin:end] += pairs[begin - 1, 1] - _lift(segments.max_error) * begin
     return pairs.ravel()
 
 
-def _lowered(values: IntArray, max_error: int) -> tuple[IntArray, IntArray]:
-    pairs = values.reshape(-1, 2) - _lift(max_error) * np.arange(1, len(values) // 2 + 1)[:, None]
+def _lowered(values: IntArray, max_error: int, curves: tuple[int, ...]) -> tuple[IntArray, IntArray]:
+    pairs = values.reshape(-1, 2).copy()
+    for begin, end in reversed(list(pairwise((*curves[1:], len(pairs))))):
+        pairs[begin:end] -= pairs[begin - 1, 1] - _lift(max_error) * begin
+    pairs -= _lift(max_error) * np.arange(1, len(pairs) + 1)[:, None]
     pairs *= quantum(max_error)
     return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
 
@@ -243,12 +323,12 @@ def fixed_bytes(domain: Domain, *numbers: Fraction) -> int:
     return len(MAGIC) + HEADER.size + lengths + CHECKSUM_BYTES
 
 
-def most_segments(room_bytes: int, size: int, rows: int, max_error: int) -> int:
-    """How many segments over a curve that ends at `rows` are sure to pack into `room_bytes`; 0 if not even one."""
+def most_segments(room_bytes: int, size: int, rows: int, max_error: int, curves: int = 1) -> int:
+    """How many segments over curves that end at `rows` in all are sure to pack into `room_bytes`; 0 if not even one."""
     low, high = 0, size + 1
     while high - low > 1:
         middle = (low + high) // 2
-        ceiling = (rows + max_error) // quantum(max_error) + 1 + _lift(max_error) * middle
+        ceiling = (rows + curves * max_error) // quantum(max_error) + curves + _lift(max_error) * middle
         if packed_bytes(middle, size - 1) + packed_bytes(2 * middle, ceiling) <= room_bytes:
             low = middle
         else:

@@ -74,7 +74,7 @@ def draw(
         index.model,
         key_label,
         _noisy_curve(index) if show_noisy else None,
-        None if unsafe_true_counts is None else _true_curve(unsafe_true_counts, index.model.domain.size),
+        None if unsafe_true_counts is None else _true_curve(unsafe_true_counts, index.model),
     )
     with _style():
         if ax is not None:
@@ -128,8 +128,8 @@ class _Picture:
     def _curves(self, ax: Any, first: int, last: int, *, close: bool = False) -> None:
         model = self.model
         ranks = np.unique(np.linspace(first, last, min(last - first + 1, MOST_POINTS)).astype(np.int64))
-        rows = model.segments.at_many(ranks)
-        low, high = (np.clip(rows + side * model.slack_rows, 0, model.capacity) for side in (-1, 1))
+        rows = model.curve(ranks)
+        low, high = (np.clip(end(ranks), 0, model.capacity) for end in (model.starts_after, model.stops_at))
         ax.fill_between(
             ranks,
             low,
@@ -137,7 +137,7 @@ class _Picture:
             color=BAND,
             alpha=0.35,
             linewidth=0,
-            label=f"lookup band, ±{model.slack_rows:,} rows",
+            label=f"lookup band, {'±' if model.blocks is None else 'up to ±'}{model.slack_rows:,} rows",
         )
         if self.noisy is not None:
             self._noisy(ax, first, last, close=close)
@@ -145,7 +145,7 @@ class _Picture:
         if close:
             starts = model.segments.starts
             starts = starts[(starts >= first) & (starts <= last)]
-            rows = model.segments.at_many(starts)
+            rows = model.curve(starts)
             ax.plot(starts, rows, "o", color=SEGMENTS, markersize=5, label="start of a segment", zorder=3)
         if self.true is not None:
             ax.plot(
@@ -165,7 +165,7 @@ class _Picture:
             ax.yaxis.tick_right()
             ax.spines["right"].set_visible(True)
         else:
-            ax.set_ylabel("rows at or before the key")
+            ax.set_ylabel("rows at or before the key" if model.blocks is None else "position after the key's last row")
         ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         ax.grid(visible=True, axis="y", color="#dddddd", linewidth=0.6)
         ax.set_axisbelow(True)
@@ -193,14 +193,17 @@ class _Picture:
 
     def _stretch(self) -> tuple[int, int]:
         """Ranks around the middle row over which the segments rise by CLOSE_UP slacks."""
-        segments, last = self.model.segments, self.model.domain.size - 1
-        middle = segments.at(last) / 2
+        last = self.model.domain.size - 1
+        middle = self._row(last) / 2
         reach = CLOSE_UP / 2 * max(1, self.model.slack_rows)
-        first = _first_at(segments.at, max(0, middle - reach), last)
-        end = _first_at(segments.at, middle + reach, last)
+        first = _first_at(self._row, max(0, middle - reach), last)
+        end = _first_at(self._row, middle + reach, last)
         least = min(last, 7)
         centre = min(max((first + end) // 2, least), last)
         return max(0, min(first, centre - least)), min(last, max(end, centre + least))
+
+    def _row(self, rank: int) -> int:
+        return int(self.model.curve(np.array([rank]))[0])
 
     def _lookup(self, ax: Any, rank: int) -> None:
         start, stop = self.model.lookup(*(2 * [self.model.domain.key(rank)]))
@@ -271,8 +274,9 @@ def _noisy_curve(index: "DPPLRIndex") -> NoisyCurve | None:
         return None
 
 
-def _true_curve(counts: ArrayLike, size: int) -> Ranks:
-    curve: Ranks = np.cumsum(Histogram.of_counts(counts, size).counts)
+def _true_curve(counts: ArrayLike, model: IndexModel) -> Ranks:
+    true = Histogram.of_counts(counts, model.domain.size).counts
+    curve: Ranks = np.cumsum(true) if model.blocks is None else model.blocks.unsafe_curve(true)
     return curve
 
 

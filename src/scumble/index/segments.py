@@ -1,12 +1,13 @@
-"""Segments: the fewest straight pieces that follow a monotone curve within `max_error`.
+"""Segments: the fewest straight pieces that follow monotone curves within `max_error`.
 
-Both are public. Segments answer "how many rows lie at or before this rank?".
+Both are public. Segments answer "how many rows lie at or before this rank?"; where several curves stand side by side,
+each over its own ranks, "how many rows of its curve?".
 The fit is optimal (O'Rourke's method, C kernel): no other segments within the tolerance are fewer. Measuring the
 segments against a Histogram gives a secret, which only `index/slack.py` may turn into something public.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +18,7 @@ from scumble._native import ffi, lib
 from scumble.index.curve import Histogram, MonotoneCurve
 from scumble.privacy.noise import Fact
 
-__all__ = ["Segments", "fit_segments", "fit_within"]
+__all__ = ["Segments", "fit_all", "fit_segments", "fit_within", "join"]
 
 IntArray = NDArray[np.int64]
 
@@ -27,7 +28,8 @@ class Segments:
     """PUBLIC: a function from ranks to whole rows, straight on each piece, never falling.
 
     Piece j starts at rank starts[j] with the value first[j] and ends, before the next one starts, with last[j]; where
-    it would lie below an earlier piece (by no more than twice max_error) the earlier piece's value holds.
+    it would lie below an earlier piece of its curve (by no more than twice max_error) the earlier piece's value holds.
+    `curves` are the pieces that a curve begins with, which counts from zero.
     """
 
     size: int
@@ -35,6 +37,7 @@ class Segments:
     first: IntArray
     last: IntArray
     max_error: int
+    curves: tuple[int, ...] = (0,)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -49,8 +52,11 @@ class Segments:
 
     @cached_property
     def _floor(self) -> IntArray:
-        """The greatest value before each piece."""
-        return np.concatenate([[0], np.maximum.accumulate(np.maximum(self.last[:-1], 0))])
+        """The greatest value of its curve before each piece."""
+        floor = np.zeros(len(self), dtype=np.int64)
+        for begin, end in zip(self.curves, (*self.curves[1:], len(self)), strict=True):
+            floor[begin + 1 : end] = np.maximum.accumulate(np.maximum(self.last[begin : end - 1], 0))
+        return floor
 
     @cached_property
     def _lists(self) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
@@ -60,7 +66,7 @@ class Segments:
         return (self.starts.tolist(), self.first.tolist(), rise.tolist(), run.tolist(), self._floor.tolist())
 
     def at(self, rank: int) -> int:
-        """The rows at or before one rank."""
+        """The rows of its curve at or before one rank."""
         starts, first, rise, run, floor = self._lists
         j = bisect_right(starts, rank) - 1
         value = first[j] + rise[j] * (rank - starts[j]) // run[j]
@@ -74,9 +80,24 @@ class Segments:
 
     def deviation(self, histogram: Histogram) -> IntArray:
         """SECRET: the largest difference between the segments and the true curve over all ranks, in an array of one."""
+        return np.maximum(*self._differences(histogram))
+
+    def deviation_from_end(self, histogram: Histogram) -> IntArray:
+        """SECRET: the same if rows are counted from the last rank down."""
+        (over, under), surplus = self._differences(histogram), self.surplus(histogram)
+        deviation: IntArray = np.maximum(over - surplus, under + surplus)
+        return deviation
+
+    def surplus(self, histogram: Histogram) -> IntArray:
+        """SECRET: how many rows more there are than the segments end with, in an array of one."""
+        rows: IntArray = np.add.reduce(histogram.counts, keepdims=True)
+        return rows - self.at(self.size - 1)
+
+    def _differences(self, histogram: Histogram) -> tuple[IntArray, IntArray]:
+        """SECRET: by how much the true curve is above the segments, and below, at most; neither is below zero."""
         over, under = np.empty(1, dtype=np.int64), np.empty(1, dtype=np.int64)
         lib.scumble_deviation(*self._arguments(), _pointer(histogram.counts), _pointer(over), _pointer(under))
-        return np.maximum(over, under)
+        return over, under
 
     def _arguments(self) -> tuple[object, ...]:
         arrays = (self._bounds, self.first, self.last, self._floor)
@@ -117,22 +138,47 @@ def fit_segments(curve: MonotoneCurve, max_error: int, most: int | None = None) 
     return None
 
 
-def fit_within(curve: MonotoneCurve, least_error: int, most: Callable[[int], int]) -> Segments:
+def fit_all(curves: Sequence[MonotoneCurve], max_error: int, most: int | None = None) -> list[Segments] | None:
+    """Fit each curve by itself; None if that takes more than `most` segments in all."""
+    fits: list[Segments] = []
+    for curve in curves:
+        fit = fit_segments(curve, max_error, None if most is None else most - sum(map(len, fits)))
+        if fit is None:
+            return None
+        fits.append(fit)
+    return fits
+
+
+def fit_within(curves: Sequence[MonotoneCurve], least_error: int, most: Callable[[int], int]) -> list[Segments]:
     """Fit with the smallest max_error, from `least_error` on, that needs no more than `most(max_error)` segments.
 
     Exact to a 32nd of max_error. Post-processing: however many fits are tried, no privacy is spent.
     """
     low, high = least_error - 1, least_error
-    while (found := fit_segments(curve, high, most(high))) is None:
+    while (found := fit_all(curves, high, most(high))) is None:
         low, high = high, 2 * high
     while high - low > max(1, high // 32):
         middle = (low + high) // 2
-        fit = fit_segments(curve, middle, most(middle))
+        fit = fit_all(curves, middle, most(middle))
         if fit is None:
             low = middle
         else:
             found, high = fit, middle
     return found
+
+
+def join(parts: Sequence[Segments]) -> Segments:
+    """Put curves side by side, each over the ranks that follow those of the one before; all have one max_error."""
+    ranks = np.concatenate([[0], np.cumsum([part.size for part in parts])])
+    pieces = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+    return Segments(
+        int(ranks[-1]),
+        np.concatenate([part.starts + rank for part, rank in zip(parts, ranks[:-1], strict=True)]),
+        np.concatenate([part.first for part in parts]),
+        np.concatenate([part.last for part in parts]),
+        parts[0].max_error,
+        tuple(pieces[:-1].tolist()),
+    )
 
 
 def _pointer(array: IntArray) -> object:

@@ -6,9 +6,11 @@ rank at once, not one lookup at a time. docs/privacy.md section 5 has the proofs
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil, exp, log, log1p, log2
 from typing import ClassVar, Literal
 
@@ -21,10 +23,25 @@ from scumble.index.mechanisms import Mechanism
 from scumble.index.segments import Segments
 from scumble.privacy.noise import Noise, Words, discrete_laplace
 
-__all__ = ["SLACKS", "SLACK_SHARE", "PaperSlack", "Slack", "SlackName", "lossless_delta", "release_bound", "shift"]
+__all__ = [
+    "BLOCK_SHARE",
+    "MOST_BLOCKS",
+    "SLACKS",
+    "SLACK_SHARE",
+    "MeasuredSlack",
+    "PaperSlack",
+    "Slack",
+    "SlackName",
+    "block_deviations",
+    "lossless_delta",
+    "release_bound",
+    "shift",
+]
 
 SlackName = Literal["measured", "paper", "lossless"]
+MOST_BLOCKS = 32
 SLACK_SHARE = Fraction(3, 10)  # of epsilon, for measuring the slack; the curve gets the rest
+BLOCK_SHARE = Fraction(9, 20)  # the same if every block of a run has a slack of its own: a smaller tree needs less
 CHUNK = 1 << 20
 
 
@@ -38,8 +55,8 @@ class Slack(ABC):
     code: ClassVar[int]
     lossless: ClassVar[bool] = False
 
-    def delta(self, epsilon: Fraction, beta: Fraction) -> Fraction:
-        """The delta that it costs for one row, besides epsilon."""
+    def delta(self, epsilon: Fraction, beta: Fraction, blocks: int | None = 1) -> Fraction:
+        """The delta that it costs for one row, besides epsilon, if a run has so many blocks; None stands for any."""
         return Fraction(0)
 
     @abstractmethod
@@ -87,6 +104,30 @@ class MeasuredSlack(Slack):
         words = noise.stream("slack", self.name, epsilon, terms.beta, segments.facts())
         return release_bound(deviation, epsilon, terms.beta, lossless=self.lossless, words=words)
 
+    def left_for_blocks(self, epsilon: Fraction) -> Fraction:
+        """What the curves of blocks may spend, given what all of it may."""
+        return epsilon * (1 - BLOCK_SHARE)
+
+    def release_block_rows(
+        self, histogram: Histogram, terms: Terms, bounds: NDArray[np.int64], halves: Sequence[Segments], noise: Noise
+    ) -> NDArray[np.int64]:
+        """Release a bound for each block: of how far both its curves deviate, and their sum, from its rows.
+
+        Rows count up from the block's start in its first half, and down from its end in its second. Sensitivity: 1
+        for each block, since a row moves each of the three by at most 1, and lies in one block alone, so that the
+        blocks compose in parallel; cost: BLOCK_SHARE of epsilon; docs/privacy.md section 5.4.
+        """
+        epsilon, beta = terms.epsilon * BLOCK_SHARE, terms.beta / MOST_BLOCKS
+        deviations = block_deviations(histogram, bounds, halves)
+        slacks = np.empty(len(deviations), dtype=np.int64)
+        for block in range(len(slacks)):
+            facts = tuple(half.facts() for half in halves[2 * block : 2 * block + 2])
+            words = noise.stream("block slack", self.name, epsilon, beta, block, bounds, *facts)
+            slacks[block] = release_bound(
+                deviations[block : block + 1], epsilon, beta, lossless=self.lossless, words=words
+            )
+        return slacks
+
 
 class LosslessSlack(MeasuredSlack):
     """Measure as well, but cut the noise off where rows would be lost: no lookup ever loses one. Costs a delta."""
@@ -95,9 +136,13 @@ class LosslessSlack(MeasuredSlack):
     code = 2
     lossless = True
 
-    def delta(self, epsilon: Fraction, beta: Fraction) -> Fraction:
+    def delta(self, epsilon: Fraction, beta: Fraction, blocks: int | None = 1) -> Fraction:
         """What the cut costs, of noise that has the slack's share of epsilon: docs/privacy.md section 5.2."""
-        return lossless_delta(epsilon * SLACK_SHARE, beta)
+        whole = lossless_delta(epsilon * SLACK_SHARE, beta)
+        if blocks == 1:
+            return whole
+        parts = lossless_delta(epsilon * BLOCK_SHARE, beta / MOST_BLOCKS)
+        return parts if blocks else max(whole, parts)
 
 
 @dataclass(frozen=True)
@@ -150,6 +195,20 @@ def release_bound(
     return int(np.maximum(deviation + noise + moved, 0)[0])
 
 
+def block_deviations(histogram: Histogram, bounds: NDArray[np.int64], halves: Sequence[Segments]) -> NDArray[np.int64]:
+    """SECRET: how far each block's curves deviate from its rows, counted from the block's ends, or in their sum."""
+    deviations = np.empty(len(halves) // 2, dtype=np.int64)
+    for block in range(len(deviations)):
+        up, down = halves[2 * block : 2 * block + 2]
+        start, middle, end = map(int, bounds[2 * block : 2 * block + 3])
+        first, second = Histogram(histogram.counts[start:middle]), Histogram(histogram.counts[middle:end])
+        surplus = up.surplus(first) + down.surplus(second)
+        deviation = np.maximum(up.deviation(first), down.deviation_from_end(second))
+        deviations[block : block + 1] = np.maximum(deviation, np.maximum(surplus, -surplus))
+    return deviations
+
+
+@lru_cache(maxsize=256)
 def shift(epsilon: Fraction, beta: Fraction) -> int:
     """The least s for which noise of scale 1/epsilon falls below -s with probability at most beta.
 

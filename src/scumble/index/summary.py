@@ -15,9 +15,9 @@ class IndexSummary:
     """Size, width and privacy of a fitted index.
 
     `bytes` is the length of its file, of which `domain_bytes` are the domain, with its list if it has one; `max_error`
-    bounds the fit to the noisy curve, `slack_rows` is what each end of a lookup is widened by, and
-    `expected_overhead_rows` what a lookup reads beyond its answer; `beta` bounds the chance that any lookup at all
-    loses a row.
+    bounds the fit to the noisy curve, `slack_rows` is what each end of a lookup is widened by (in padded blocks, by the
+    largest of their slacks), and `expected_overhead_rows` what a lookup reads beyond its answer; `beta` bounds the
+    chance that any lookup at all loses a row.
     """
 
     mechanism: str
@@ -33,6 +33,7 @@ class IndexSummary:
     slack_rows: int
     expected_overhead_rows: int
     capacity: int
+    blocks: int
     levels: int
     domain: str
     domain_size: int
@@ -68,8 +69,9 @@ def summarize(model: IndexModel) -> IndexSummary:
         bits_per_segment=round(8 * packed / len(segments), 1),
         max_error=segments.max_error,
         slack_rows=model.slack_rows,
-        expected_overhead_rows=min(2 * model.slack_rows, model.capacity),
+        expected_overhead_rows=min(2 * model.usual_slack, model.capacity),
         capacity=model.capacity,
+        blocks=1 if model.blocks is None else len(model.blocks),
         levels=model.levels,
         domain=model.domain.label,
         domain_size=model.domain.size,

@@ -135,14 +135,14 @@ def matching_rows(answer: memoryview, schema: Schema, columns: Sequence[int]) ->
     matched = _numbers(raw[:rows])
     arrays, at = [], rows
     for column in kinds:
-        width, words = column.type.width_bytes, column.type.words
-        values: NDArray[Any] = raw[at : at + rows * width].view(np.int64 if width >= 8 else f"<i{width}")
+        width = column.type.width_bytes
+        values = column.type.from_page(raw[at : at + rows * width])
         at += rows * width
         valid = None
         if column.nullable:
             valid = np.array(raw[at : at + rows][matched])
             at += rows
-        chosen = np.array((values if words == 1 else values.reshape(rows, words))[matched])
+        chosen = np.array(values[matched])
         arrays.append(column.type.decode(chosen, valid))
     return pa.table(arrays, names=[column.name for column in kinds])
 

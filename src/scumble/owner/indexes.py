@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
+from functools import partial
 from typing import Self, cast, get_args
 
 from scumble.errors import InvalidParameter
@@ -21,7 +22,7 @@ from scumble.wire.requests import IndexOrder
 
 __all__ = ["IndexSpec", "capacity_cost", "index_cost"]
 
-_OPTION = re.compile(r"(?<!\s)\s+(epsilon|beta|rows_per_user|max_bytes|slack|mechanism|alpha_s)=(\S+)\s*$")
+_OPTION = re.compile(r"(?<!\s)\s+(epsilon|beta|rows_per_user|max_bytes|slack|mechanism|alpha_s|blocks)=(\S+)\s*$")
 _FORM = 'write it like "amount decimal:0:100000:0.01 epsilon=0.5"'
 
 
@@ -29,6 +30,7 @@ _FORM = 'write it like "amount decimal:0:100000:0.01 epsilon=0.5"'
 class IndexSpec:
     """PUBLIC: an index on a column: its domain, and what it may cost. `max_bytes` bounds the index file.
 
+    Rows are laid out in padded blocks, as many as suit their number; `blocks=1` lays them out as they are sorted.
     `mechanism`, `slack` and `alpha_s` are for research: with "paper", "paper" and a number, the index is the published
     design as it is printed, and may lose rows.
     """
@@ -42,6 +44,7 @@ class IndexSpec:
     slack: SlackName = "measured"
     mechanism: str = "scumble"
     alpha_s: Exact | None = None
+    blocks: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -66,6 +69,7 @@ class IndexSpec:
             _slack(options.get("slack", "measured")),
             options.get("mechanism", "scumble"),
             options.get("alpha_s"),
+            _whole("blocks", options["blocks"]) if "blocks" in options else None,
         )
 
     @property
@@ -77,14 +81,21 @@ class IndexSpec:
         parts += [f"max_bytes={self.max_bytes}"] if self.max_bytes != 4096 else []
         parts += [f"slack={self.slack}"] if self.slack != "measured" else []
         parts += [f"mechanism={self.mechanism}"] if self.mechanism != "scumble" else []
-        return " ".join(parts + ([f"alpha_s={self.alpha_s}"] if self.alpha_s is not None else []))
+        parts += [f"alpha_s={self.alpha_s}"] if self.alpha_s is not None else []
+        return " ".join(parts + ([f"blocks={self.blocks}"] if self.blocks is not None else []))
 
     def order(self) -> IndexOrder:
         """What the enclave is asked to build and the ledger is charged for it; refused if it could not be built."""
-        epsilon, delta = index_cost(self.epsilon, self.beta, self.rows_per_user, self.slack)
+        epsilon, delta = index_cost(self.epsilon, self.beta, self.rows_per_user, self.slack, self.blocks)
         beta, rows = check_beta(self.beta), self.rows_per_user
         terms = Terms(self.domain, epsilon / rows, row_delta(epsilon, delta, rows), beta, None, epsilon, delta)
-        index = DPPLRIndex(max_bytes=self.max_bytes, mechanism=self.mechanism, slack=self.slack, alpha_s=self.alpha_s)
+        index = DPPLRIndex(
+            max_bytes=self.max_bytes,
+            mechanism=self.mechanism,
+            slack=self.slack,
+            alpha_s=self.alpha_s,
+            blocks=self.blocks or 1,
+        )
         index.check(terms)
         return IndexOrder(
             self.column,
@@ -97,12 +108,15 @@ class IndexSpec:
             self.slack,
             self.mechanism,
             index.alpha_s,
+            self.blocks,
         )
 
 
-def index_cost(epsilon: Exact, beta: Exact, rows_per_user: int, slack: SlackName) -> tuple[Fraction, Fraction]:
+def index_cost(
+    epsilon: Exact, beta: Exact, rows_per_user: int, slack: SlackName, blocks: int | None = None
+) -> tuple[Fraction, Fraction]:
     """The epsilon and delta that an index costs, read and checked. Only a lossless one costs any delta."""
-    return _cost(epsilon, beta, rows_per_user, SLACKS[slack].delta)
+    return _cost(epsilon, beta, rows_per_user, partial(SLACKS[slack].delta, blocks=blocks))
 
 
 def capacity_cost(epsilon: Exact, beta: Exact, rows_per_user: int) -> tuple[Fraction, Fraction]:

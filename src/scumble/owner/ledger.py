@@ -173,6 +173,10 @@ class Ledger:
         asked = [(positive(spend.epsilon, "epsilon"), probability(spend.delta, "delta"), spend) for spend in spends]
         for spend in spends:
             check_terms(spend.label, spend.rows_per_user, spend.partition)
+            if spend.new_rows is not None and spend.partition is None:  # or the file could not be read any more
+                raise InvalidParameter(
+                    "only a spend with a partition can say whether its rows are new", hint="partition=(group, part)"
+                )
         with self._log.writing() as transaction:
             self._check_rows_per_user(spends)
             epsilons, deltas = self._epsilons(), self._deltas()
@@ -214,7 +218,9 @@ class Ledger:
         return list(differences(self._entries.values(), self._settled, charges, tables, held=held))
 
     def record_content(self, table_id: str, batch: str, content: Content) -> None:
-        """Remember what a batch is made from, to know it again."""
+        """Remember what a batch is made from, to know it again. Its digests have no space in them."""
+        if len(content.rows.split()) != 1 or len(content.terms.split()) != 1:
+            raise InvalidParameter("a digest is one word", hint="give it in hexadecimal")
         with self._log.writing() as transaction:
             transaction.append("content", label=f"{content.rows} {content.terms}", partition=(table_id, batch))
 

@@ -199,7 +199,7 @@ class LedgerLog:
         known, head = self._head
         rows = connection.execute(
             f"SELECT {_COLUMNS} FROM record WHERE id >= ? ORDER BY id",  # noqa: S608 (constants only)
-            (max(known, 1),),
+            (known or -(1 << 63),),  # at first also what no ledger numbers so
         ).fetchall()
         if known:
             if not rows or rows[0][0] != known or rows[0][-1] != head:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Sequence
 
 from scumble.errors import Exists
+from scumble.index.dp_plr import DESIGN
 from scumble.owner.ledger import Content, Ledger, RecordedBudget, RetriedBudget, Spend
 from scumble.privacy.budget import exact
 from scumble.types import Schema
@@ -28,6 +29,7 @@ def terms_of(orders: Sequence[IndexOrder], spends: Sequence[Spend], capacity: in
     """A digest of everything besides the rows that the releases of a load depend on."""
     costs = [[str(exact(s.epsilon, "epsilon")), str(exact(s.delta, "delta")), s.rows_per_user] for s in spends]
     content = {"orders": list(map(to_fields, orders)), "costs": costs, "capacity": capacity, "page_rows": page_rows}
+    content["design"] = DESIGN
     return hmac.digest(b"scumble terms v1", json.dumps(content).encode(), "sha256").hex()
 
 

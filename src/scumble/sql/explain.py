@@ -117,7 +117,7 @@ def _table(access: TableAccess, enclave: list[str], owner: list[str]) -> TableEx
     paths = access.paths
     schema = paths.table.schema
     overhead = sum(
-        2 * decoded(scan.run.index).slack_rows * len(scan.positions)
+        2 * decoded(scan.run.index).usual_slack * len(scan.positions)
         for scan in access.scans
         if scan.run.index is not None and scan.ranks
     )

@@ -22,6 +22,7 @@ class _Run:
 
     def __init__(self, shape: Shape, pages: bytearray, tags: bytes | None = None) -> None:
         self.shape, self.pages, self.tags = shape, pages, tags
+        self.written = False
 
 
 class MemoryStore:
@@ -96,7 +97,7 @@ class MemoryStore:
 
     def create_run(self, run: str, shape: RunShape) -> None:
         self._needs_writer()
-        if check_name(run, "a run") in self._runs:
+        if check_name(run, "a run") in self._runs and (run not in self._new or self._runs[run].written):
             raise Exists("there is already a run of this name", hint="runs are never changed")
         laid_out = Shape.of(shape)
         self._runs[run] = _Run(laid_out, bytearray(laid_out.pages_bytes))
@@ -107,6 +108,7 @@ class MemoryStore:
         made = self._being_made(run)
         at = made.shape.room_at(column, first_page, len(content))
         made.pages[at : at + len(content)] = content
+        made.written = True
 
     def finish_run(self, run: str, tags: Sequence[bytes]) -> None:
         made = self._being_made(run)

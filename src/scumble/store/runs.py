@@ -45,12 +45,12 @@ SPARE_FILES = 200  # for all else that this process may have open
 class _OpenRun:
     """A run's pages file, closed when nothing refers to it any more: eviction alone does not close it."""
 
-    __slots__ = ("finished", "handle", "shape")
+    __slots__ = ("finished", "handle", "shape", "written")
 
     def __init__(self, handle: int, shape: Shape, *, finished: bool) -> None:
         self.handle = handle
         self.shape = shape
-        self.finished = finished
+        self.finished = self.written = finished
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         with suppress(OSError):
@@ -102,22 +102,26 @@ class RunFiles:
         return bytes(tags)
 
     def create(self, run: str, shape: RunShape) -> None:
-        """Reserve a run's place on the disk, so that a full disk is noticed now."""
+        """Reserve a run's place on the disk, so that a full disk is noticed now; or another, if nothing is there."""
         check_name(run, "a run")
         laid_out = Shape.of(shape)
         with writing(_name(run)):
-            try:
-                handle = os.open(self._path(run, PAGES), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            except FileExistsError:
-                raise Exists("there is already a run of this name", hint="runs are never changed") from None
-            self._new[run] = _OpenRun(handle, laid_out, finished=False)
+            if run not in self._new or self._new[run].written:
+                try:
+                    handle = os.open(self._path(run, PAGES), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+                except FileExistsError:
+                    raise Exists("there is already a run of this name", hint="runs are never changed") from None
+                self._new[run] = _OpenRun(handle, laid_out, finished=False)
+            self._new[run].shape = laid_out
+            os.ftruncate(self._new[run].handle, laid_out.pages_bytes)
             if laid_out.pages_bytes:
-                _reserve(handle, laid_out.pages_bytes)
+                _reserve(self._new[run].handle, laid_out.pages_bytes)
 
     def write(self, run: str, column: int, first_page: int, pages: bytes | memoryview) -> None:
         opened = self._being_made(run)
         content = memoryview(pages).cast("B")
         offset = opened.shape.room_at(column, first_page, len(content))
+        opened.written = True
         with writing(_name(run)):
             while content:
                 written = os.pwrite(opened.handle, content, offset)

@@ -107,6 +107,19 @@ class ColumnType(ABC):
         """How many bytes a value takes in a page: the words, narrowed as far as the type allows."""
         return 8 * self.words
 
+    def to_page(self, words: NDArray[np.int64]) -> NDArray[Any]:
+        """Values as pages have them, `width_bytes` each, from their words. No work depends on a value."""
+        return words if self.width_bytes >= 8 else words.astype(f"<i{self.width_bytes}")
+
+    def from_page(self, raw: NDArray[np.uint8]) -> NDArray[Any]:
+        """Values as pages have them, in a view of the bytes of so many rows."""
+        values = raw.view(np.int64 if self.width_bytes >= 8 else f"<i{self.width_bytes}")
+        return values if self.words == 1 else values.reshape(-1, self.words)
+
+    def widened(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        """The words of values as pages have them. No work depends on a value."""
+        return values.astype(np.int64, copy=False)
+
     @property
     def group_values(self) -> tuple[object, ...]:
         """The values in the order of their words, of a type that rows can be grouped by; nothing for the others."""
@@ -123,7 +136,12 @@ class ColumnType(ABC):
         """The inverse; KeyError or TypeError if there is no such type."""
         parameters: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
         kind: str = parameters.pop("kind")
-        return TYPES[kind](**parameters)
+        return TYPES[kind].stored(**parameters)
+
+    @classmethod
+    def stored(cls, **parameters: Any) -> Self:
+        """The type that a catalog states, of this release or of an earlier one."""
+        return cls(**parameters)
 
     # --- one value --------------------------------------------------------------------------------
 

@@ -49,6 +49,8 @@ class TextType(ColumnType):
     is_text = True
 
     max_bytes: int = DEFAULT_BYTES
+    narrow: bool = True
+    """Whether pages have its bytes and its length; those of release 0.1 have its words."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_bytes <= MAX_BYTES:
@@ -60,7 +62,7 @@ class TextType(ColumnType):
         numbers = numbers_in(rest)
         if len(numbers) > 1:
             raise InvalidParameter("a text has one number, its most bytes")
-        return cls("varchar", *numbers)
+        return cls("varchar", max_bytes=numbers[0]) if numbers else cls("varchar")
 
     @property
     def label(self) -> str:
@@ -70,6 +72,43 @@ class TextType(ColumnType):
     def words(self) -> int:
         """As many words as the bytes need, and one for the length."""
         return -(-self.max_bytes // 8) + 1
+
+    @classmethod
+    def stored(cls, **parameters: Any) -> Self:
+        return cls(**{"narrow": False, **parameters})
+
+    @cached_property
+    def width_bytes(self) -> int:
+        return self.max_bytes + self._length_bytes if self.narrow else 8 * self.words
+
+    @property
+    def _length_bytes(self) -> int:
+        return (self.max_bytes.bit_length() + 7) // 8
+
+    def to_page(self, words: NDArray[np.int64]) -> NDArray[Any]:
+        if not self.narrow:
+            return words
+        values = np.empty((len(words), self.width_bytes), np.uint8)
+        letters = (words[:, :-1].view(np.uint64) ^ _TOP).astype(">u8")
+        values[:, : self.max_bytes] = letters.view(np.uint8).reshape(len(words), -1)[:, : self.max_bytes]
+        lengths = np.ascontiguousarray(words[:, -1]).view(np.uint8).reshape(-1, 8)
+        values[:, self.max_bytes :] = lengths[:, : self._length_bytes]
+        return values
+
+    def from_page(self, raw: NDArray[np.uint8]) -> NDArray[Any]:
+        return raw.reshape(-1, self.width_bytes) if self.narrow else super().from_page(raw)
+
+    def widened(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        if not self.narrow:
+            return values
+        letters = np.zeros((len(values), 8 * (self.words - 1)), np.uint8)
+        letters[:, : self.max_bytes] = values[:, : self.max_bytes]
+        lengths = np.zeros((len(values), 8), np.uint8)
+        lengths[:, : self._length_bytes] = values[:, self.max_bytes :]
+        words = np.empty((len(values), self.words), np.int64)
+        words[:, :-1] = (letters.view(">u8").astype(np.uint64) ^ _TOP).view(np.int64)
+        words[:, -1:] = lengths.view(np.int64)
+        return words
 
     @cached_property
     def full_interval(self) -> Interval:
@@ -209,6 +248,8 @@ class TextType(ColumnType):
     def decode(self, words: NDArray[Any], valid: NDArray[Any] | None) -> Any:
         import pyarrow as pa
 
+        if words.dtype == np.uint8:
+            words = self.widened(words)
         count, letters = len(words), words.shape[1] - 1
         lengths = words[:, letters].clip(0, self.max_bytes)
         offsets = np.zeros(count + 1, np.int64)

@@ -236,7 +236,8 @@ class ForgetPlans(Request[None], task="forget", by_analyst=True):
 class IndexOrder:
     """PUBLIC: one index of a load. The ledger was charged epsilon and delta, for users of up to rows_per_user rows.
 
-    With `alpha_s` the slack is the formula that the paper prints, which promises nothing about lost rows.
+    With `alpha_s` the slack is the formula that the paper prints, which promises nothing about lost rows. Rows are
+    laid out in so many padded `blocks`, or in as many as suit their number.
     """
 
     attribute: str
@@ -249,6 +250,7 @@ class IndexOrder:
     slack: SlackName
     mechanism: str = "scumble"
     alpha_s: Fraction | None = None
+    blocks: int | None = None
 
 
 class BeginLoad(Request[LoadBegun], task="load", by_analyst=True, most_bytes=LOAD_BYTES):

@@ -32,7 +32,7 @@ class Storage(Protocol):
         """Fill `into` with sealed pages, one after the other; Tampered if the file does not have them."""
 
     def create_run(self, run: str, shape: RunShape) -> None:
-        """Make room for a new run."""
+        """Make room for a new run, or other room for one that nothing has been written to."""
 
     def write(self, run: str, column: int, first_page: int, pages: bytes | memoryview) -> None:
         """Write sealed pages of a new run."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scumble.index.curve import Histogram, NoisyCurve
 from scumble.privacy.noise import Noise
 
-__all__ = ["Mechanism", "Tree", "chernoff_bound", "cumulant", "rates_below", "variance"]
+__all__ = ["Halves", "Mechanism", "Tree", "chernoff_bound", "cumulant", "rates_below", "variance"]
 
 FloatArray = NDArray[np.float64]
 
@@ -42,19 +42,30 @@ class Tree(Protocol):
         """How far the noise moves any prefix, except with probability beta. Needs no data: docs/privacy.md 5.3."""
 
 
+@dataclass(frozen=True, eq=False)
+class Halves:
+    """PUBLIC: curves side by side, two for each block: half j has the ranks from bounds[j] to before bounds[j + 1]."""
+
+    bounds: NDArray[np.int64]
+    curves: tuple[NoisyCurve, ...]
+    levels: int
+
+
 @dataclass(frozen=True)
 class Mechanism:
     """A way to release the curve of a histogram for an epsilon.
 
     `release` makes the best curve it can, and may adapt to the data; the error of that curve is unknown until it is
-    measured. `tree` gives the shape of a release whose error follows from the shape alone, as the paper's slack needs.
-    `code` stands for it in index files: once released, it never changes its meaning.
+    measured. `release_halves` does so for each half of so many blocks, if the mechanism can. `tree` gives the shape of
+    a release whose error follows from the shape alone, as the paper's slack needs. `code` stands for it in index files:
+    once released, it never changes its meaning.
     """
 
     name: str
     code: int
     tree: Callable[[int, Fraction], Tree]
     release: Callable[[Histogram, Fraction, Noise | None], NoisyCurve]
+    release_halves: Callable[[Histogram, int, Fraction, Noise], Halves] | None = None
 
 
 def variance(scale: Fraction) -> float:

@@ -7,27 +7,34 @@ epsilon given. docs/privacy.md sections 4.2 and 4.3.
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from math import ceil, exp, log, log1p, sqrt
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scumble.index.curve import Histogram, Knots, NoisyCurve
-from scumble.index.mechanisms import Mechanism, chernoff_bound, cumulant, rates_below, variance
+from scumble.index.mechanisms import Halves, Mechanism, chernoff_bound, cumulant, rates_below, variance
 from scumble.privacy.noise import Fact, Noise, add_discrete_laplace
 
 __all__ = [
     "SCUMBLE",
+    "Cells",
     "WideTree",
-    "cell_starts",
     "estimate",
+    "find_cells",
     "release_adaptive_curve",
+    "release_halves",
     "scout_tree",
     "wide_tree",
     "worthwhile",
 ]
 
+Value = TypeVar("Value", bound=np.generic)
+
 FAN_OUT = 18
+HALF_FAN_OUT = 9  # of a tree over the few cells of half a block
 SIMULATED_SAMPLES = 1 << 26  # as many as take about a second; a build, however small, takes as long as 2,000
 LEAST_SIMULATED_BETA = Fraction(1, 10**4)
 
@@ -117,9 +124,9 @@ class WideTree:
         return [*sums, counts.copy()]
 
 
-def wide_tree(leaves: int, epsilon: Fraction) -> WideTree:
-    """round(log_18 leaves) levels of near-equal fan-out, each with an equal share of epsilon."""
-    levels = max(1, round(log(leaves) / log(FAN_OUT))) if leaves > 1 else 1
+def wide_tree(leaves: int, epsilon: Fraction, usual_fan_out: int = FAN_OUT) -> WideTree:
+    """Levels of near-equal fan-out, as near to the usual as their number allows, each with an equal share."""
+    levels = max(1, round(log(leaves) / log(usual_fan_out))) if leaves > 1 else 1
     fan_out = ceil(round(leaves ** (1 / levels), 9))
     blocks = tuple(fan_out**level for level in reversed(range(levels)))
     return WideTree(leaves, blocks, (epsilon / levels,) * levels)
@@ -208,74 +215,187 @@ def _exceeded_at_most(trials: int, chance: float, doubt: float) -> int:
 
 # --- cells -----------------------------------------------------------------------------------------
 
-# The two shares are a compromise: a stronger scout finds more of the heavy ranks (shuffled zipf), a weaker one leaves
-# more for the tree (smooth keys). The other constants hardly matter (`python -m benchmarks.overhead --sweep`).
-SCOUT_SHARE = Fraction(1, 5)  # of the curve's epsilon
-LEVEL_SHARES = (Fraction(1, 15), Fraction(1, 15), Fraction(13, 15))  # of the scout's: coarse, fine blocks, ranks
-COARSE_BLOCKS = 1 << 12
+# The optima are flat: a quarter more or less moves the overhead by some 4 %. The exception is a weaker look at the
+# coarse blocks, which overlooks heavy ranks that are few: that can double the overhead of a small table.
+SCOUT_SHARE = Fraction(3, 10)  # of the curve's epsilon where ranks are searched; elsewhere only the coarse blocks' part
+LEVEL_SHARES = (Fraction(1, 4), Fraction(3, 4))  # of the scout's: coarse blocks, and ranks
+COARSE_BLOCKS = 1 << 12  # in twice as many, clumps of keys would be lost in the noise
 FINE_PER_COARSE = 16
-ROWS_PER_CELL = 240  # over epsilon: the scatter of so many rows about a straight line stays below the noise
-FALSE_HEAVY = 600  # ranks that are taken for heavy by mistake, on average: each costs no more than two cells
-EDGE = 3  # noise scales, between neighbouring coarse blocks: a step in density that no cell should straddle
-LONGEST_CELL = 4  # in coarse blocks: where the scout sees nothing, it may have been unlucky
+GROUPS = 16  # of coarse blocks, each judged by itself: 256 blocks tell scatter from noise, and keys differ by region
+ROWS_PER_CELL = 190  # over epsilon: the scatter of so many rows about a straight line stays below the noise
+CELLS_IN_BLOCK = 2  # at most, on account of roughness: that is seen between blocks, and only guessed inside them
+LONGEST_CELL = 8  # in coarse blocks: where the scout sees nothing, it may have been unlucky
+FALSE_HEAVY = 300  # ranks that are taken for heavy by mistake, on average, in the whole domain: each costs two cells
+EDGE = 8  # noise scales between neighbouring coarse blocks: a step that no cell should straddle; chance makes seven
+SPIKE = 4  # noise scales beyond the largest likely step: a search; chance makes one in every eight builds
+ROUGH = 4  # standard errors of excess scatter that are no accident: heavy ranks may be behind it, so a search
+WIDESPREAD = Fraction(1, 8)  # of the groups: if more have reason for a search, heavy ranks will be in the others too
+SURE = 2  # standard errors taken off excess scatter before cells follow it: in mere noise they would be far too many
+BEND_ERROR = 2.63  # of a mean square of second differences of Laplace variables: sqrt((126 + 2 * (56 + 5)) / 36)
 
 
 def worthwhile(size: int) -> bool:
-    """Whether a domain is so large that a scout pays: the wide tree over all ranks would need a fifth level."""
-    return size >= COARSE_BLOCKS * FINE_PER_COARSE * 2
+    """Whether a domain is so large that a scout pays: from 2^14 ranks on, except for heavy ranks all over the place."""
+    return size >= 4 * COARSE_BLOCKS
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """PUBLIC: the first rank of every cell, and which cells' rows paid for a search among their ranks as well."""
+
+    starts: NDArray[np.int64]
+    searched: NDArray[np.bool_]
+
+    def cost(self, scout: WideTree, first: int = 0, stop: int | None = None) -> Fraction:
+        """What the scout has cost a row in any of some cells: trees over disjoint cells may have all that is left."""
+        return scout.epsilon if self.searched[first:stop].any() else scout.epsilons[0]
 
 
 def scout_tree(size: int, epsilon: Fraction) -> WideTree:
-    """The scout's shape: some 4,096 coarse blocks, each of sixteen fine ones, and every rank."""
+    """The scout's shape, and what it costs at most: some 4,096 coarse blocks, and every rank."""
     fine = size // (COARSE_BLOCKS * FINE_PER_COARSE)
-    blocks = (fine * FINE_PER_COARSE, fine, 1)
-    return WideTree(size, blocks, tuple(epsilon * share for share in LEVEL_SHARES))
+    coarse = fine * FINE_PER_COARSE or max(1, size // COARSE_BLOCKS)
+    return WideTree(size, (coarse, 1), tuple(epsilon * share for share in LEVEL_SHARES))
 
 
-def cell_starts(
+def find_cells(
     counts: NDArray[np.int64], scout: WideTree, curve_epsilon: Fraction, noise: Noise | None = None
-) -> NDArray[np.int64]:
-    """Release the scout, and return the first rank of every cell.
+) -> Cells:
+    """Release the coarse blocks, then the ranks of those groups of them that look as if they held heavy ranks.
 
-    Sensitivity: 1 a level in L1; neighbours: one row added or removed; cost: scout.epsilon.
+    `curve_epsilon` is what the tree has at least. Smooth keys pay for the coarse blocks alone. Which groups are
+    searched follows from the first release, so the two compose one after the other, and groups in parallel.
+    Sensitivity: 1 a level in L1; neighbours: one row added or removed; cost: scout.epsilon, or less: `Cells.cost`.
     """
-    return _cut(estimate(counts, scout, noise, "scout"), scout, ROWS_PER_CELL / float(curve_epsilon))
+    noise, edges = noise or Noise.fresh(), np.arange(0, scout.leaves, scout.blocks[0])
+    shape = WideTree(len(edges), (1,), scout.epsilons[:1])
+    light = estimate(np.add.reduceat(counts, edges), shape, noise, "scout's blocks", scout.leaves, scout.blocks)
+    searched = _suspicious(light, scout)
+    heavy, shares, spread = _search(counts, light, searched, scout, noise)
+    starts = _cut(light, spread, shares, heavy, scout, ROWS_PER_CELL / float(curve_epsilon))
+    blocks = np.concatenate([[0], np.cumsum(searched)])
+    first, last = starts // scout.blocks[0], (np.append(starts[1:], scout.leaves) - 1) // scout.blocks[0]
+    return Cells(starts, blocks[last + 1] > blocks[first])
 
 
-def _cut(rows: NDArray[np.float64], scout: WideTree, rows_per_cell: float) -> NDArray[np.int64]:
-    """Post-processing: cells from the scout's estimate of each rank's rows, which is used up."""
+def _suspicious(light: NDArray[np.float64], scout: WideTree) -> NDArray[np.bool_]:
+    """The blocks to search, by groups: those with a step, or with more scatter, than noise and chance explain."""
+    expected = _expected(light, np.full(len(light), variance(scout.scales[0])))
+    excess, doubt = _roughness(light, expected, 1)
+    spikes = _steps(light, expected) > log(len(light)) + SPIKE
+    groups = (excess > ROUGH * doubt) | (_group_means(spikes.astype(np.float64)) > 0)
+    return _spread_out(groups | (groups.mean() > WIDESPREAD), len(light))
+
+
+def _search(
+    counts: NDArray[np.int64], light: NDArray[np.float64], searched: NDArray[np.bool_], scout: WideTree, noise: Noise
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Release the ranks of some blocks, and take the heavy ones out of their blocks' estimates, in place.
+
+    Returns the heavy ranks, the share of each fine block in its coarse block's rows, equal where it is not known, and
+    the variance of the noise in each coarse block.
+    """
+    width, blocks, spread = scout.blocks[0], np.flatnonzero(searched), np.full(len(light), variance(scout.scales[0]))
+    parts = _parts(width)
+    shares = np.full((len(light), parts), 1 / parts)
+    if not len(blocks):
+        return blocks, shares, spread
+    ranks = counts[np.repeat(searched, width)[: scout.leaves]]
+    shape = WideTree(len(ranks), (1,), scout.epsilons[1:])
+    noisy = estimate(ranks, shape, noise, "scout's ranks", scout.leaves, scout.blocks, blocks)
+    rows = np.append(noisy, np.zeros(len(blocks) * width - len(noisy))).reshape(-1, width)
     heavy = _heavy_ranks(rows, scout)
+    light[blocks] -= np.sum(rows, axis=1, where=heavy)
+    spread[blocks] += np.count_nonzero(heavy, axis=1) * variance(scout.scales[1])
     rows[heavy] = 0
-    edges = np.arange(0, scout.leaves, scout.blocks[1])
-    light = _light_rows(np.add.reduceat(rows, edges), rows_per_cell)
-    steps = edges[1:][np.abs(np.diff(light)) > EDGE * float(scout.scales[0]) / FINE_PER_COARSE]
-    filled = np.concatenate([[0.0], np.cumsum(light)])
-    full = np.interp(np.arange(rows_per_cell, filled[-1], rows_per_cell), filled, np.append(edges, scout.leaves))
-    starts = np.unique(np.concatenate([[0], steps, full.astype(np.int64), heavy, heavy + 1]))
-    return starts[starts < scout.leaves]
+    fine = np.maximum(rows.reshape(len(blocks), parts, -1).sum(axis=2), 1)
+    shares[blocks] = fine / fine.sum(axis=1, keepdims=True)
+    block, place = np.nonzero(heavy)
+    found = blocks[block] * width + place
+    return found[found < scout.leaves], shares, spread
 
 
-def _heavy_ranks(rows: NDArray[np.float64], scout: WideTree) -> NDArray[np.int64]:
-    """Ranks that stand out from their coarse block by more than the noise does but FALSE_HEAVY times.
+def _heavy_ranks(rows: NDArray[np.float64], scout: WideTree) -> NDArray[np.bool_]:
+    """Ranks that stand out from their coarse block, a line of `rows`; the noise does so but FALSE_HEAVY times.
 
     The block's own density is a mean of values cut off there, so that a few heavy ranks do not raise it.
     """
-    outstanding = float(scout.scales[-1]) * log(scout.leaves / 2 / FALSE_HEAVY)
-    blocks = np.arange(0, scout.leaves, scout.blocks[0])
-    density = np.add.reduceat(np.minimum(rows, outstanding), blocks) / np.diff(np.append(blocks, scout.leaves))
-    return np.flatnonzero(rows > np.repeat(density + outstanding, scout.blocks[0])[: scout.leaves])
+    outstanding = float(scout.scales[1]) * log(max(2.0, scout.leaves / 2 / FALSE_HEAVY))
+    heavy: NDArray[np.bool_] = rows > np.minimum(rows, outstanding).mean(axis=1, keepdims=True) + outstanding
+    return heavy
 
 
-def _light_rows(fine: NDArray[np.float64], rows_per_cell: float) -> NDArray[np.float64]:
-    """The light rows of each fine block: its own estimate where rows are so dense that it is known, else its share.
+def _cut(
+    light: NDArray[np.float64],
+    spread: NDArray[np.float64],
+    shares: NDArray[np.float64],
+    heavy: NDArray[np.int64],
+    scout: WideTree,
+    rows_per_cell: float,
+) -> NDArray[np.int64]:
+    """Post-processing: cells of equal scatter, but for heavy ranks, which are cells, and steps, which part cells.
 
-    Its share of the coarse block's, that is; and never so few that a cell would exceed LONGEST_CELL coarse blocks.
+    Rows that come independently scatter as many rows squared; clumped keys scatter more, by the excess. Inside a coarse
+    block cells are equally wide, unless it is so dense that its fine blocks are known.
     """
-    least = rows_per_cell / LONGEST_CELL / FINE_PER_COARSE
-    coarse = np.add.reduceat(fine, np.arange(0, len(fine), FINE_PER_COARSE)) / FINE_PER_COARSE
-    shared = np.repeat(coarse, FINE_PER_COARSE)[: len(fine)]
-    dense = shared > rows_per_cell
-    return np.maximum(dense * fine + ~dense * shared, least)
+    expected = _expected(light, spread)
+    edges = np.flatnonzero(_steps(light, expected) > EDGE) * scout.blocks[0]
+    seen = (_roughness(light, expected, reach) for reach in (1, LONGEST_CELL))
+    excess = np.max([np.maximum(excess - SURE * doubt, 0) for excess, doubt in seen], axis=0)
+    rough = _spread_out(np.maximum(excess, np.median(excess)), len(light))
+    scatter = np.minimum(light + rough, CELLS_IN_BLOCK * rows_per_cell)
+    scatter = np.maximum(np.maximum(light, scatter), rows_per_cell / LONGEST_CELL)
+    dense = light > rows_per_cell * shares.shape[1]
+    fine = np.where(dense[:, None], shares, 1 / shares.shape[1]) * scatter[:, None]
+    filled = np.concatenate([[0.0], np.cumsum(fine)])
+    ends = np.arange(len(filled)) * (scout.blocks[0] // shares.shape[1])
+    full = np.interp(np.arange(rows_per_cell, filled[-1], rows_per_cell), filled, ends)
+    starts = np.unique(np.concatenate([[0], edges, full.astype(np.int64), heavy, heavy + 1]))
+    return starts[starts < scout.leaves]
+
+
+def _expected(light: NDArray[np.float64], spread: NDArray[np.float64]) -> NDArray[np.float64]:
+    """For each group, the variance of a coarse block's estimate if rows come independently: its noise, and its rows."""
+    return _group_means(spread) + np.maximum(_group_means(light), 0)
+
+
+def _steps(light: NDArray[np.float64], expected: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How far each coarse block is from the one before: in noise scales if there are no rows, in less if there are."""
+    steps: NDArray[np.float64] = np.abs(np.diff(light, prepend=light[:1]))
+    steps /= _spread_out(np.sqrt(expected / 2), len(light))
+    return steps
+
+
+def _roughness(
+    light: NDArray[np.float64], expected: NDArray[np.float64], reach: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """How much more a coarse block of each group varies than expected, and the standard error of that.
+
+    By the mean square of second differences between sums of `reach` neighbours, so that a slope does not count.
+    """
+    square = np.zeros(len(light))
+    if 3 * reach <= len(light):
+        sums = np.convolve(light, np.ones(reach), "valid")
+        bends = sums[2 * reach :] - 2 * sums[reach:-reach] + sums[: -2 * reach]
+        square[: len(bends)] = bends * bends / (6 * reach)
+    return _group_means(square) - expected, BEND_ERROR * expected * sqrt(reach * GROUPS / len(light))
+
+
+def _group_means(blocks: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean over each group of neighbouring blocks."""
+    starts = np.arange(0, len(blocks), -(-len(blocks) // GROUPS))
+    means: NDArray[np.float64] = np.add.reduceat(blocks, starts) / np.diff(np.append(starts, len(blocks)))
+    return means
+
+
+def _spread_out(groups: NDArray[Value], blocks: int) -> NDArray[Value]:
+    """A group's value for each of its blocks: the inverse of `_group_means`."""
+    return np.repeat(groups, -(-blocks // GROUPS))[:blocks]
+
+
+def _parts(width: int) -> int:
+    """How many fine blocks a coarse one has: as many as it has ranks, where the domain is small."""
+    return FINE_PER_COARSE if width % FINE_PER_COARSE == 0 else width
 
 
 def release_adaptive_curve(histogram: Histogram, epsilon: Fraction, noise: Noise | None = None) -> NoisyCurve:
@@ -288,11 +408,41 @@ def release_adaptive_curve(histogram: Histogram, epsilon: Fraction, noise: Noise
     if not worthwhile(size):
         return wide_tree(size, epsilon).release(histogram, noise)
     scout = scout_tree(size, epsilon * SCOUT_SHARE)
-    rest = epsilon - scout.epsilon
-    starts = cell_starts(histogram.counts, scout, rest, noise)
-    cells = np.add.reduceat(histogram.counts, starts)
-    curve = _release_leaves(cells, wide_tree(len(starts), rest), np.append(starts[1:], size) - 1, size, noise)
-    return NoisyCurve(size, curve.knots, curve.rows, scout.levels + curve.levels, curve.noise_rms)
+    cells = find_cells(histogram.counts, scout, epsilon - scout.epsilon, noise)
+    tree = wide_tree(len(cells.starts), epsilon - cells.cost(scout))
+    knots = np.append(cells.starts[1:], size) - 1
+    curve = _release_leaves(np.add.reduceat(histogram.counts, cells.starts), tree, knots, size, noise)
+    levels = 1 + bool(cells.searched.any()) + curve.levels
+    return NoisyCurve(size, curve.knots, curve.rows, levels, curve.noise_rms)
 
 
-SCUMBLE = Mechanism(name="scumble", code=0, tree=wide_tree, release=release_adaptive_curve)
+def release_halves(histogram: Histogram, blocks: int, epsilon: Fraction, noise: Noise) -> Halves:
+    """Release the curves of so many blocks of equally many cells, each block in two halves with a tree of their own.
+
+    Scout and trees see the same rows, one after the other, and add up to epsilon: a half's tree has all that the scout
+    has left of it for every row there. A row counts in the tree of one half alone, and the halves' bounds are public
+    once the scout is: parallel composition, the trees cost as much as one.
+    Sensitivity: 1 a level in L1; neighbours: one row added or removed; docs/privacy.md 4.4.
+    """
+    size, scout = histogram.size, None
+    cells = Cells(np.arange(size), np.zeros(size, dtype=np.bool_))
+    if worthwhile(size):
+        scout = scout_tree(size, epsilon * SCOUT_SHARE)
+        cells = find_cells(histogram.counts, scout, epsilon - scout.epsilon, noise)
+    starts, ends = cells.starts, np.append(cells.starts[1:], size)
+    counts = np.add.reduceat(histogram.counts, starts)
+    cuts = np.arange(2 * blocks + 1) * len(starts) // (2 * blocks)
+    curves = []
+    for low, high in pairwise(cuts.tolist()):
+        left = epsilon - cells.cost(scout, low, high) if scout else epsilon
+        tree = wide_tree(high - low, left, HALF_FAN_OUT)
+        rows = np.cumsum(estimate(counts[low:high], tree, noise, "half", starts[low:high], ends[low:high]))
+        first, end = int(starts[low]), int(ends[high - 1])
+        curves.append(NoisyCurve(end - first, ends[low:high] - 1 - first, rows, tree.levels, tree.noise_rms))
+    scouted = 0 if scout is None else 1 + bool(cells.searched.any())
+    return Halves(np.append(starts[cuts[:-1]], size), tuple(curves), scouted + max(curve.levels for curve in curves))
+
+
+SCUMBLE = Mechanism(
+    name="scumble", code=0, tree=wide_tree, release=release_adaptive_curve, release_halves=release_halves
+)

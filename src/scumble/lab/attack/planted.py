@@ -66,7 +66,7 @@ class _UncheckedSession(EnclaveSession):
     def _take(self, version: OpenVersion) -> Opened:
         for run, place in version.runs.items():
             reader = _UncheckedReader(version.storage, version.keys, *place)
-            version.readers[run] = reader, version.manifest.real_rows[run]
+            version.readers[run] = reader, version.manifest.dummies[run]
         return super()._take(version)
 
 

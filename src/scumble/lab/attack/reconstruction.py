@@ -15,14 +15,24 @@ from numpy.typing import NDArray
 
 from scumble.index.contract import Positions
 from scumble.index.dp_plr import DPPLRIndex
-from scumble.index.file import decoded
+from scumble.index.file import IndexModel, decoded
 from scumble.lab.attack.laboratory import laboratory, made_up_counts, uniform_ranges
 from scumble.lab.attack.report import Finding, Report, rows_text
 from scumble.lab.comparators import ExactIndex
 from scumble.privacy.budget import Exact, exact, show, unsafe_budget
 from scumble.types import IntegerDomain
 
-__all__ = ["Public", "Quality", "Target", "all_ranges", "attack", "exact_target", "private_target", "quality"]
+__all__ = [
+    "Public",
+    "Quality",
+    "Target",
+    "all_ranges",
+    "attack",
+    "exact_target",
+    "private_target",
+    "quality",
+    "rows_below",
+]
 
 SIZE = 1000
 ROWS, QUERIES = 20_000, 1_000_000
@@ -41,7 +51,7 @@ class Public:
     slack_rows: int = 0
     page_rows: int = 1
 
-    def reconstruct(self, starts: IntArray, stops: IntArray) -> FloatArray:
+    def reconstruct(self, starts: IntArray | FloatArray, stops: IntArray | FloatArray) -> FloatArray:
         """Estimate how many rows lie at or before each rank from the ranges that were read, asked evenly.
 
         Of all ranges a known share starts after a rank, and a known share stops at it; so the quantile of the starts,
@@ -109,7 +119,7 @@ def private_target(counts: IntArray, epsilon: Exact) -> Target:
     cost = exact(epsilon, "epsilon")
     budget = unsafe_budget(cost)  # the rows are made up
     model = DPPLRIndex().fit_counts(counts, domain=IntegerDomain(0, len(counts) - 1), budget=budget).model
-    own = quality(model.segments.at_many(np.arange(len(counts))).astype(np.float64), counts)
+    own = quality(model.curve(np.arange(len(counts))).astype(np.float64), counts)
     return Target(f"DP-PLR, epsilon {show(cost)}", model, Public(len(counts), model.capacity, model.slack_rows), own)
 
 
@@ -204,6 +214,19 @@ def _finding(target: Target, dense: FloatArray, errors: list[Quality], counts: I
     )
 
 
+def rows_below(index: IndexModel, places: IntArray) -> FloatArray:
+    """About how many rows lie before each position: as all that is public says, dummies of blocks left out."""
+    if index.blocks is None:
+        return places.astype(np.float64)
+    blocks, ends = index.blocks, index.segments.at_many(index.blocks.bounds[1:] - 1)
+    first, second = ends[::2], ends[1::2]
+    rows = np.concatenate([[0], np.cumsum(first + second)])
+    knots = np.stack([blocks.places[:-1], blocks.places[:-1] + first, blocks.places[1:] - second], axis=1)
+    values = np.stack([rows[:-1], rows[:-1] + first, rows[:-1] + first], axis=1)
+    found: FloatArray = np.interp(places, np.append(knots, blocks.rows), np.append(values, rows[-1]))
+    return found
+
+
 # --- with the database -----------------------------------------------------------------------------
 
 
@@ -216,10 +239,11 @@ def _transcript(counts: IntArray, epsilon: Fraction, queries: int) -> Finding:
         run = lab.db.table("t").runs[0]
         assert run.index is not None  # noqa: S101  the table was loaded with one
         index = decoded(run.index)
-        public = Public(len(counts), run.pages * run.page_rows, index.slack_rows, run.page_rows)
-        own = quality(index.segments.at_many(np.arange(len(counts))).astype(np.float64), counts)
+        public = Public(len(counts), run.pages * run.page_rows, index.usual_slack, run.page_rows)
+        own = quality(rows_below(index, index.curve(np.arange(len(counts)))), counts)
     starts = np.array([one.first_page for one in seen]) * PAGE_ROWS
     stops = starts + np.array([one.pages for one in seen]) * PAGE_ROWS
+    starts, stops = (rows_below(index, ends) for ends in (starts, stops))
     found = quality(public.reconstruct(starts, stops), counts)
     return Finding(
         f"database, epsilon {show(epsilon)}, by its transcript",

@@ -77,7 +77,7 @@ def adaptive(epsilon: Fraction) -> Subject:
 
     @contextmanager
     def small() -> Iterator[None]:
-        sizes = {"COARSE_BLOCKS": 2, "FINE_PER_COARSE": 2, "FALSE_HEAVY": 1}
+        sizes = {"COARSE_BLOCKS": 2, "FINE_PER_COARSE": 2, "FALSE_HEAVY": 1, "SPIKE": 0}  # so that it often searches
         with ExitStack() as stack:
             for name, value in sizes.items():
                 stack.enter_context(replaced(adaptive_mechanism, name, value))
@@ -153,6 +153,20 @@ def _plr_features(index: DPPLRIndex) -> Features:
     errors = at - ROWS * np.arange(1, size + 1)
     worst = int(errors[np.argmax(np.abs(errors))])
     return (int(at[0]), (worst > 0, index.model.slack_rows - abs(worst)))
+
+
+def _block_features(index: DPPLRIndex) -> Features:
+    """Where the curve lies at the row's rank, where the next block begins, and both slacks."""
+    blocks = index.model.blocks
+    assert blocks is not None  # noqa: S101  as `blocks` asks for
+    return (index.model.segments.at(0), int(blocks.places[1]), *blocks.slacks.tolist())
+
+
+def blocks(epsilon: Fraction, slack: coverage.SlackName = "measured") -> Subject:
+    """Two padded blocks, the row in the first of them."""
+    index, name = DPPLRIndex(slack=slack, blocks=2), "dp-plr-blocks" + ("-lossless" if slack == "lossless" else "")
+    delta = coverage.SLACKS[slack].delta(epsilon, BETA, 2)
+    return _index(name, index, epsilon, _block_features, size=16, delta=delta)
 
 
 def _plr(name: str, epsilon: Fraction, *, size: int = 1, delta: Fraction = Fraction(0), **options: Any) -> Subject:
@@ -241,6 +255,8 @@ _SUBJECTS: dict[str, Callable[[Fraction], Subject]] = {
     "dp-plr-lossless": lambda e: _plr(
         "dp-plr-lossless", e, delta=coverage.SLACKS["lossless"].delta(e, BETA), slack="lossless"
     ),
+    "dp-plr-blocks": blocks,
+    "dp-plr-blocks-lossless": lambda e: blocks(e, "lossless"),
     "two-batches": two_batches,
     "crypt-epsilon": lambda e: _two_curves("crypt-epsilon", CryptEpsilonIndex(), e),
     "special": lambda e: _two_curves("special", SpecialIndex(), e, truncation_delta(e, BETA)),

@@ -1,0 +1,91 @@
+"""What a build releases for the same rows, terms and noise: whoever changes any of it changes DESIGN as well.
+
+A load that an earlier release has left unfinished is tried again with the same noise: if by then a build asked other
+questions under the same name, the two releases together would tell more than was paid for.
+"""
+
+from fractions import Fraction
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from scumble import DPPLRIndex, IntegerDomain
+from scumble.index.dp_plr import DESIGN
+from scumble.index.file import encode
+from scumble.privacy.budget import unsafe_budget
+from scumble.privacy.noise import Noise
+
+IntArray = NDArray[np.int64]
+MILLIONTH = Fraction(1, 10**6)
+PUBLISHED = {"mechanism": "paper", "slack": "paper"}
+
+
+def smooth(size: int) -> IntArray:
+    return np.arange(size) % 5
+
+
+def uneven(size: int) -> IntArray:
+    """Steps of all heights, heavy ranks, and clumps of keys, each in some regions and not in others."""
+    place = np.arange(size)
+    part = place * 64 // size
+    counts = np.where(part % 8 == 3, (place * 256 // size) * 37 % 23, 1)
+    counts += np.where(part // 8 == 5, (place * 4096 // size) * 53 % 97 // 90 * 40, 0)
+    counts += np.where((part == 20) & (place * 7919 % 1009 == 5), 120, 0)
+    counts[[0, 1, size // 3, size - 1]] += 3000
+    return counts
+
+
+def partly_heavy(size: int) -> IntArray:
+    """Heavy ranks in two regions of sixteen, so that the scout searches no others."""
+    counts = np.arange(size) % 3
+    counts[[size // 50, size // 50 + 9, size // 2 + 1500, size // 2 + 1900]] += 2000
+    return counts
+
+
+RELEASED: dict[str, tuple[IntArray, dict[str, Any], Fraction, str]] = {
+    "sorted": (smooth(300), {}, MILLIONTH, "ac22084677eff606"),
+    "one rank": (smooth(1) + 9, {}, MILLIONTH, "1032d3c6b5e9f0b3"),
+    "few bytes": (uneven(3000), {"max_bytes": 300}, Fraction(1, 1000), "7ed94b57ad608838"),
+    "few segments": (uneven(900), {"max_segments": 40}, Fraction(1, 1000), "0b0986b43f92eba1"),
+    "lossless": (smooth(300), {"slack": "lossless"}, MILLIONTH, "81b2685819e54404"),
+    "scouted": (smooth(1 << 14), {}, MILLIONTH, "5fb247dd1a10ad1c"),
+    "scouted, dense": (smooth(1 << 14) + 900, {}, MILLIONTH, "d23baf993d95a479"),
+    "searched in part, dense": (partly_heavy(1 << 14) + 900, {}, MILLIONTH, "f3e8919e430607ec"),
+    "searched": (uneven(1 << 15), {}, MILLIONTH, "ce61a029e24f4672"),
+    "searched, of another size": (uneven((1 << 17) + 12_345), {}, MILLIONTH, "7630b7cbf63d228f"),
+    "searched in part": (partly_heavy(1 << 16), {}, MILLIONTH, "7d199f876d326b0f"),
+    "blocks": (uneven(700), {"blocks": 5}, MILLIONTH, "713e56e5bb698c0a"),
+    "blocks, lossless": (smooth(700), {"blocks": 2, "slack": "lossless"}, MILLIONTH, "3e08653eba50f29b"),
+    "blocks, scouted": (smooth(1 << 15), {"blocks": 32, "max_bytes": 4096}, MILLIONTH, "ab36e7e3cf0c71f7"),
+    "blocks, searched": (uneven((1 << 16) + 77), {"blocks": 8}, MILLIONTH, "23170b166fa9a76b"),
+    "blocks, searched in part": (partly_heavy((1 << 16) + 77), {"blocks": 8}, MILLIONTH, "a35edb54a41f2e22"),
+    "computed slack": (uneven(700), {"slack": "paper"}, MILLIONTH, "4e43ce3445293e0e"),
+    "simulated slack": (uneven(60), {"slack": "paper"}, Fraction(1, 5), "53cce52f3afd6c8e"),
+    "published": (smooth(300), PUBLISHED, MILLIONTH, "7556c7998eb8102a"),
+    "published, as printed": (smooth(300), PUBLISHED | {"alpha_s": 8}, MILLIONTH, "e8fa5a4a9750cd38"),
+    "published, measured": (smooth(300), {"mechanism": "paper"}, MILLIONTH, "d9d11de053e40cbe"),
+}
+"""Counts, options and beta, and the beginning of the file's hash."""
+
+
+def test_the_design_has_a_name() -> None:
+    assert DESIGN == 2
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_a_build_releases_what_its_design_says(name: str) -> None:
+    """If not: raise DESIGN, for it is another design, and write down what this one releases."""
+    counts, options, beta, released = RELEASED[name]
+    noise = Noise.derived(bytes(32), "index", batch="ba" * 16, terms=(DESIGN, name), digest=bytes(32))
+    index = DPPLRIndex(**options).unsafe_fit_counts(
+        counts,
+        noise,
+        domain=IntegerDomain(0, len(counts) - 1),
+        budget=unsafe_budget(Fraction(3, 2), delta=Fraction(1, 100), rows_per_user=2),
+        beta=beta,
+        capacity=1 << 24,
+    )
+    assert sha256(encode(index.model)).hexdigest()[:16] == released
