@@ -40,7 +40,7 @@ def plain(tables: Sequence[RandomTable]) -> Plain:
 @contextmanager
 def database(folder: Path, tables: Sequence[RandomTable]) -> Iterator[Database]:
     """A new database with these tables, each batch loaded with its own capacity."""
-    with scumble.create(folder / "db", limit=1000, delta_limit="0.01") as db:
+    with scumble.create(folder / "db", limit=100_000, delta_limit="0.01") as db:
         for table in tables:
             options: dict[str, Any] = {"indexes": table.indexes, "types": table.types, "page_rows": table.page_rows}
             for batch, capacity in zip(table.batches, table.capacity, strict=True):

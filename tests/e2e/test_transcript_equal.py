@@ -69,7 +69,7 @@ def seen(
 ) -> list[Event]:
     """All that the provider sees of loading tables into a new database and of some queries."""
     folder.mkdir()
-    with opening.create(folder / "db", limit=1000, delta_limit="0.01") as db:
+    with opening.create(folder / "db", limit=100_000, delta_limit="0.01") as db:
         for table in batches:
             (rows,) = table.batches
             db.load("t", rows, indexes=table.indexes, types=table.types, page_rows=PAGE_ROWS, capacity=CAPACITY)
