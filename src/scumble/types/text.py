@@ -89,8 +89,8 @@ class TextType(ColumnType):
         if not self.narrow:
             return words
         values = np.empty((len(words), self.width_bytes), np.uint8)
-        letters = (words[:, :-1].view(np.uint64) ^ _TOP).astype(">u8")
-        values[:, : self.max_bytes] = letters.view(np.uint8).reshape(len(words), -1)[:, : self.max_bytes]
+        letters = np.ascontiguousarray((words[:, :-1].view(np.uint64) ^ _TOP).astype(">u8"))
+        values[:, : self.max_bytes] = letters.view(np.uint8)[:, : self.max_bytes]
         lengths = np.ascontiguousarray(words[:, -1]).view(np.uint8).reshape(-1, 8)
         values[:, self.max_bytes :] = lengths[:, : self._length_bytes]
         return values
