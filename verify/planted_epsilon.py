@@ -21,6 +21,7 @@ from scumble.privacy import noise
 __all__ = [
     "DEFECTS",
     "EPSILONS",
+    "REPLAYED",
     "RUNS",
     "Defect",
     "a_level_short",
@@ -159,6 +160,9 @@ DEFECTS: dict[str, tuple[Defect, tuple[str, ...]]] = {
     "half of it forgotten": (half_forgotten, ("retry", "restore")),
 }
 """Each defect, and the mechanisms in which an audit has to notice it."""
+
+REPLAYED = ("one slack for all blocks", "rows of the neighbour")
+"""Those that replay shows at once, and counting only in more runs than there is time for."""
 
 RUNS = dict.fromkeys(("adaptive-tree", "dp-plr-paper", "dp-plr-published"), 6000)
 RUNS |= {"database": 100, "fmi": 1200, "dp-rmi": 1200, "retry": 40, "restore": 40}
