@@ -224,6 +224,8 @@ MADE_BY_OTHERS = [
     _link(OTHER, _draft(2), replace(_certificate(FIRST, OTHER), terms=b"others")),
     replace(_link(FIRST, _draft(2)), draft=_draft(1)),
     replace(_link(FIRST, _draft(2)), signature=bytes(64)),
+    replace(_link(FIRST, _draft(2)), draft=replace(_draft(2), previous="\ud800")),  # as JSON can have it
+    replace(_link(FIRST, _draft(2)), draft=replace(_draft(2), hash="\udfff")),
     replace(_link(OTHER, _draft(2)), signer=FIRST.public_key()),
     replace(_link(FIRST, _draft(2), _certificate(FIRST, OTHER)), signer=OTHER.public_key()),
 ]

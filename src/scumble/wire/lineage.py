@@ -54,6 +54,11 @@ def database_id(owner: bytes, nonce: bytes) -> str:
     return sha256(signed_parts(_ID, owner, nonce)).hexdigest()[:ID_DIGITS]
 
 
+def _utf8(text: str) -> bytes:
+    """The bytes of a text; of one that is no valid Unicode, as JSON can have it, such as nobody has signed."""
+    return text.encode(errors="surrogatepass")
+
+
 def is_derived(database: str) -> bool:
     """Whether an id is such a hash. Release 0.1 drew ids of 32 digits."""
     return len(database) == ID_DIGITS
@@ -61,7 +66,7 @@ def is_derived(database: str) -> bool:
 
 def data_key_hash(database: str, data_key: bytes) -> bytes:
     """What a title says of a data key, which is random: it tells nothing else of it."""
-    return sha256(signed_parts(_DATA_KEY, database.encode(), data_key)).digest()
+    return sha256(signed_parts(_DATA_KEY, _utf8(database), data_key)).digest()
 
 
 # --- titles ------------------------------------------------------------------------------------------
@@ -104,7 +109,7 @@ class Title:
 
     def _signed(self, database: str, before: bytes) -> bytes:
         number = str(self.version).encode()
-        return signed_parts(_TITLE, database.encode(), number, before, self.owner, self.data_key_hash, self.nonce)
+        return signed_parts(_TITLE, _utf8(database), number, before, self.owner, self.data_key_hash, self.nonce)
 
 
 def first_title(database: str, key: Ed25519PrivateKey, nonce: bytes, data_key: bytes, version: int = 1) -> Title:
@@ -187,7 +192,7 @@ class Certificate:
         return is_signed(owner, self.signature, self._signed(database))
 
     def _signed(self, database: str) -> bytes:
-        return signed_parts(_WRITER, database.encode(), self.grant.encode(), self.public_key, self.terms)
+        return signed_parts(_WRITER, _utf8(database), _utf8(self.grant), self.public_key, self.terms)
 
 
 @dataclass(frozen=True)
@@ -208,7 +213,7 @@ class Draft:
 
     def _signed(self, database: str, signer: bytes) -> bytes:
         numbers = f"{self.restores} {self.version}".encode()
-        return signed_parts(_VERSION, database.encode(), numbers, self.previous.encode(), self.hash.encode(), signer)
+        return signed_parts(_VERSION, _utf8(database), numbers, _utf8(self.previous), _utf8(self.hash), signer)
 
 
 @dataclass(frozen=True)
