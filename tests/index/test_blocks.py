@@ -261,7 +261,7 @@ def test_how_many_blocks_suit_a_table() -> None:
 def test_what_suits_can_be_built() -> None:
     for max_bytes in (576, 600, 640, 700, 1000, 4096):
         blocks = suitable_blocks(2**20, 2**35, Fraction(1), MILLIONTH, max_bytes)
-        built(np.full(2**12, 2**23), blocks, max_bytes=max_bytes)
+        assert built(np.full(2**12, 2**23), blocks, max_bytes=max_bytes).size_bytes <= max_bytes
 
 
 def test_the_least_room_that_is_accepted_is_enough() -> None:

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble._native import ffi, lib
-from scumble.index.segments import Segments
+from scumble._native import lib
+from scumble.index.segments import Segments, pointer
 from scumble.index.slack import BLOCK_SHARE, MOST_BLOCKS, shift
 
 __all__ = ["LEAST_RANKS", "Blocks", "Layout", "suitable_blocks"]
@@ -124,7 +124,7 @@ class Blocks:
         halves = np.add.reduceat(counts, self.bounds[:-1])
         layout = Layout(*(np.empty(len(self), dtype=np.int64) for _ in range(3)))
         stops = np.ascontiguousarray(self.places[1:])
-        lib.scumble_block_dummies(_words(stops), _words(halves), most, *map(_words, layout), len(self))
+        lib.scumble_block_dummies(pointer(stops), pointer(halves), most, *map(pointer, layout), len(self))
         return layout
 
     def unsafe_rows_below(self, counts: IntArray, places: IntArray) -> IntArray:
@@ -152,10 +152,6 @@ class Blocks:
         before = np.empty(2 * len(self), dtype=np.int64)
         before[::2], before[1::2] = np.concatenate([[0], layout.filled[:-1]]), layout.filled
         return before
-
-
-def _words(array: IntArray) -> object:
-    return ffi.from_buffer("int64_t[]", array)
 
 
 def suitable_blocks(

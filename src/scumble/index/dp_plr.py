@@ -43,7 +43,7 @@ class DPPLRIndex(Index):
     instead of one that is computed from beta: nothing is then promised about lost rows, and the model's beta is 1.
 
     With `blocks`, positions are not those of the sorted rows but of rows laid out in so many padded blocks, where
-    lookups are about half as wide: `unsafe_places` says where each row belongs. Tables do that by themselves.
+    lookups are about half as wide: `model.blocks.unsafe_places` says where each row goes. Tables do that by themselves.
     """
 
     name = "DP-PLR"

@@ -18,7 +18,7 @@ from scumble._native import ffi, lib
 from scumble.index.curve import Histogram, MonotoneCurve
 from scumble.privacy.noise import Fact
 
-__all__ = ["Segments", "fit_all", "fit_segments", "fit_within", "join"]
+__all__ = ["Segments", "fit_all", "fit_segments", "fit_within", "join", "pointer"]
 
 IntArray = NDArray[np.int64]
 
@@ -75,7 +75,7 @@ class Segments:
     def at_many(self, ranks: IntArray) -> IntArray:
         ranks = np.ascontiguousarray(ranks, dtype=np.int64)
         out = np.empty(len(ranks), dtype=np.int64)
-        lib.scumble_evaluate(*self._arguments(), _pointer(ranks), len(ranks), _pointer(out))
+        lib.scumble_evaluate(*self._arguments(), pointer(ranks), len(ranks), pointer(out))
         return out
 
     def deviation(self, histogram: Histogram) -> IntArray:
@@ -96,12 +96,12 @@ class Segments:
     def _differences(self, histogram: Histogram) -> tuple[IntArray, IntArray]:
         """SECRET: by how much the true curve is above the segments, and below, at most; neither is below zero."""
         over, under = np.empty(1, dtype=np.int64), np.empty(1, dtype=np.int64)
-        lib.scumble_deviation(*self._arguments(), _pointer(histogram.counts), _pointer(over), _pointer(under))
+        lib.scumble_deviation(*self._arguments(), pointer(histogram.counts), pointer(over), pointer(under))
         return over, under
 
     def _arguments(self) -> tuple[object, ...]:
         arrays = (self._bounds, self.first, self.last, self._floor)
-        return (*(_pointer(array) for array in arrays), len(self))
+        return (*(pointer(array) for array in arrays), len(self))
 
 
 def quantum(max_error: int) -> int:
@@ -122,14 +122,14 @@ def fit_segments(curve: MonotoneCurve, max_error: int, most: int | None = None) 
         limit = min(room, size)
         starts, first, last = (np.empty(limit, dtype=np.int64) for _ in range(3))
         count = lib.scumble_segments(
-            _pointer(curve.rows),
+            pointer(curve.rows),
             size,
             tolerance(max_error),
             quantum(max_error),
             limit,
-            _pointer(starts),
-            _pointer(first),
-            _pointer(last),
+            pointer(starts),
+            pointer(first),
+            pointer(last),
         )
         if count < 0:
             raise MemoryError("no memory for the convex hulls of the segment fit")
@@ -181,5 +181,6 @@ def join(parts: Sequence[Segments]) -> Segments:
     )
 
 
-def _pointer(array: IntArray) -> object:
+def pointer(array: IntArray) -> object:
+    """An array as the kernels take it."""
     return ffi.from_buffer("int64_t[]", array)
