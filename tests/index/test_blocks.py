@@ -179,7 +179,7 @@ def lost(model: IndexModel, counts: IntArray) -> bool:
 def test_builds_lose_rows_as_seldom_as_promised(planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With beta one half, which 32 blocks share; planted: a slack that forgets the second half."""
     if planted:
-        monkeypatch.setattr(Segments, "deviation_from_end", lambda segments, histogram: np.zeros(1, np.int64))
+        monkeypatch.setattr(Segments, "deviation_from_end", lambda segments, histogram, marks: np.zeros(1, np.int64))
         monkeypatch.setattr(Segments, "surplus", lambda segments, histogram: np.zeros(1, np.int64))
     builds, counts, losses = 300, np.full(256, 60), 0
     for _ in range(builds):

@@ -31,10 +31,8 @@ from scumble.index.file import (
     encode,
     fixed_bytes,
     most_segments,
-    pack,
-    packed_bytes,
-    unpack,
 )
+from scumble.index.packing import pack, packed_bytes, unpack
 from scumble.index.segments import Segments, fit_all, join, quantum
 from scumble.index.slack import SLACKS
 from scumble.privacy.budget import unsafe_budget
@@ -281,7 +279,7 @@ def relaid(bounds: list[int], slacks: tuple[int, ...] = (10, 25)) -> IndexModel:
     starts = np.array([0, 1, 10, 20, 30])
     curves = tuple(np.searchsorted(starts, bounds[:-1]).tolist())
     segments = Segments(40, starts, np.full(5, 2), np.array([2, 90, 90, 90, 90]), 50, curves)
-    blocks = Blocks.of(np.array(bounds), segments, np.array(slacks))
+    blocks = Blocks.of(np.array(bounds), segments.at_many(np.array(bounds[1:]) - 1), np.array(slacks))
     return replace(
         MODEL, domain=IntegerDomain(0, 39), segments=segments, blocks=blocks, slack_rows=25, capacity=blocks.rows
     )
@@ -309,7 +307,7 @@ def test_one_block_can_be_read_too() -> None:
     segments = fit_all([MonotoneCurve(np.arange(8) * 40), MonotoneCurve(np.arange(8) * 50)], 2)
     assert segments is not None
     both = join(segments)
-    blocks = Blocks.of(np.array([0, 8, 16]), both, np.array([30]))
+    blocks = Blocks.of(np.array([0, 8, 16]), both.totals, np.array([30]))
     again = decode(encode(replace(model, segments=both, blocks=blocks, capacity=blocks.rows)))
     assert again.blocks is not None
     assert again.blocks.places.tolist() == [0, 280 + 350 + 30]
@@ -344,7 +342,7 @@ def test_more_blocks_than_there_can_be_are_corrupt(blocks: int, size: int) -> No
     parts = fit_all([MonotoneCurve(np.arange(length) * 40) for length in np.diff(halves)], 2)
     assert parts is not None
     segments = join(parts)
-    laid = Blocks.of(halves, segments, np.full(blocks, 7))
+    laid = Blocks.of(halves, segments.totals, np.full(blocks, 7))
     model = replace(MODEL, domain=IntegerDomain(0, size - 1), segments=segments, blocks=laid, capacity=laid.rows)
     with pytest.raises(Corrupt, match="do not fit"):
         decode(encode(model))
@@ -383,7 +381,7 @@ def test_a_model_in_blocks_tells_its_usual_slack_and_where_rows_lie() -> None:
 
 def test_newer_version_and_other_files(tmp_path: Path) -> None:
     data = bytearray(encode(MODEL))
-    data[len(MAGIC)] = 4
+    data[len(MAGIC)] = 5
     with pytest.raises(NewerVersion) as caught:
         decode(bytes(data))
     assert "upgrade" in str(caught.value)

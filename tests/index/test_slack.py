@@ -241,7 +241,7 @@ def test_slack_against_the_noisy_curve_would_be_noticed(monkeypatch: pytest.Monk
 
     deviation = Segments.deviation
     monkeypatch.setattr(dp_plr, "make_monotone", remember)
-    monkeypatch.setattr(Segments, "deviation", lambda self, _: deviation(self, fitted["histogram"]))
+    monkeypatch.setattr(Segments, "deviation", lambda self, *_: deviation(self, fitted["histogram"]))
     lost = losses(200, 1000, 5000)
     assert stats.binom.sf(lost - 1, 200, 0.05) < FALSE_ALARM
 

@@ -28,6 +28,7 @@ from scumble.errors import Exists, InvalidParameter, Refused, Stale
 from scumble.index.blocks import suitable_blocks
 from scumble.index.dp_plr import DESIGN, DPPLRIndex
 from scumble.index.file import IndexModel, encode
+from scumble.index.hint import Hint
 from scumble.privacy.budget import unsafe_budget
 from scumble.privacy.noise import Fact, Noise
 from scumble.wire.catalog import Run, Table
@@ -283,6 +284,7 @@ class Load:
             slack=order.slack,
             alpha_s=order.alpha_s,
             blocks=self._blocks(order),
+            hint=None if order.hint is None else Hint.unpacked(order.hint, order.domain.size),
         )
         index.unsafe_fit_counts(
             counts, self._noise(order), domain=order.domain, budget=paid, beta=order.beta, capacity=self._capacity
@@ -368,6 +370,7 @@ def index_terms(order: IndexOrder) -> tuple[Fact, ...]:
         order.mechanism,
         order.alpha_s,
         order.blocks,
+        order.hint,
     )
 
 

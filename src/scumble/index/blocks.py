@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble._native import lib
-from scumble.index.segments import Segments, pointer
+from scumble.index.segments import pointer
 from scumble.index.slack import BLOCK_SHARE, MOST_BLOCKS, shift
 
 __all__ = ["LEAST_RANKS", "Blocks", "Layout", "suitable_blocks"]
@@ -57,9 +57,8 @@ class Blocks:
     offsets: IntArray
 
     @classmethod
-    def of(cls, bounds: IntArray, segments: Segments, slacks: IntArray) -> "Blocks":
-        """Lay blocks side by side, each as long as its halves' curves and its slack."""
-        totals = segments.at_many(bounds[1:] - 1)
+    def of(cls, bounds: IntArray, totals: IntArray, slacks: IntArray) -> "Blocks":
+        """Lay blocks side by side, each as long as its halves' curves, which end with `totals`, and its slack."""
         places = np.concatenate([[0], np.cumsum(totals[::2] + totals[1::2] + slacks)])
         offsets = np.empty(len(totals), dtype=np.int64)
         offsets[::2], offsets[1::2] = places[:-1], places[1:] - totals[1::2]

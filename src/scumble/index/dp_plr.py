@@ -4,6 +4,7 @@ The keys are secret, and so is every stage before the noise; the fitted index is
 the paper does: noisy curve, isotonic regression, segments, slack.
 """
 
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 from os import PathLike
@@ -18,8 +19,11 @@ from scumble.index.blocks import LEAST_RANKS, Blocks
 from scumble.index.contract import Index, Terms, check_count
 from scumble.index.curve import MAX_ROWS, Histogram, MonotoneCurve, NoisyCurve, make_monotone
 from scumble.index.file import MECHANISMS, IndexModel, block_bytes, decode, encode, fixed_bytes, most_segments
+from scumble.index.hint import Hint
+from scumble.index.mechanisms import Halves
+from scumble.index.mechanisms.hinted import CHECK_SHARE, HintedCells, follows, hinted_cells, release_hinted
 from scumble.index.segments import Segments, fit_all, fit_within, join
-from scumble.index.slack import MOST_BLOCKS, SLACKS, MeasuredSlack, PaperSlack, SlackName
+from scumble.index.slack import MOST_BLOCKS, SLACK_SHARE, SLACKS, MeasuredSlack, PaperSlack, SlackName
 from scumble.privacy.budget import Budget, Exact, exact, show
 from scumble.privacy.noise import Noise
 from scumble.types import Domain
@@ -27,7 +31,7 @@ from scumble.types import Domain
 if TYPE_CHECKING:
     from scumble.index.summary import IndexSummary
 
-__all__ = ["DESIGN", "DPPLRIndex"]
+__all__ = ["DESIGN", "DPPLRIndex", "left_after_check"]
 
 DESIGN = 2
 """Of what a build releases for the same rows and terms: who changes that changes this, so that a load which an earlier
@@ -41,6 +45,9 @@ class DPPLRIndex(Index):
     rows); by default the fit follows the noisy curve as closely as its noise makes sense. `mechanism` and `slack`
     choose between the published design and ours; `alpha_s` sets the published slack Z = alpha_s (log2 N)^1.5 / epsilon
     instead of one that is computed from beta: nothing is then promised about lost rows, and the model's beta is 1.
+
+    With a `hint`, a public curve, the fit follows that, unless a private check finds that the keys do not
+    (`index/hint.py`); the file then holds the hint as well, in bytes that `max_bytes` does not count.
 
     With `blocks`, positions are not those of the sorted rows but of rows laid out in so many padded blocks, where
     lookups are about half as wide: `model.blocks.unsafe_places` says where each row goes. Tables do that by themselves.
@@ -58,6 +65,7 @@ class DPPLRIndex(Index):
         slack: SlackName = "measured",
         alpha_s: Exact | None = None,
         blocks: int = 1,
+        hint: Hint | None = None,
     ) -> None:
         sizes = {"max_bytes": max_bytes, "max_segments": max_segments, "max_error": max_error}
         given = [name for name, value in sizes.items() if value is not None]
@@ -76,7 +84,10 @@ class DPPLRIndex(Index):
             raise InvalidParameter("the published mechanism and slack know no blocks", hint="leave blocks at 1")
         if blocks > MOST_BLOCKS:
             raise InvalidParameter(f"there can be at most {MOST_BLOCKS} blocks", hint="32 suit a million rows")
+        if hint is not None and (slack == "paper" or MECHANISMS[mechanism].release_halves is None):
+            raise InvalidParameter("the published mechanism and slack know no hints", hint="leave the hint out")
         self.blocks = blocks
+        self.hint = hint
         self.max_bytes = max_bytes
         self.max_segments = max_segments
         self.max_error = max_error
@@ -98,7 +109,7 @@ class DPPLRIndex(Index):
         return self.fit_counts(counts, domain=domain, budget=budget, beta=beta, capacity=capacity)
 
     def _check(self, terms: Terms) -> None:
-        needed = self._slack.delta(terms.epsilon, terms.beta, self.blocks)
+        needed = self._slack.delta(left_after_check(terms.epsilon, self.hint), terms.beta, self.blocks)
         if terms.delta < needed:
             raise InvalidParameter(
                 f"slack={self.slack!r} needs a delta of {show(needed)} for one row",
@@ -106,10 +117,12 @@ class DPPLRIndex(Index):
             )
         if self.blocks > 1 and terms.domain.size < LEAST_RANKS * self.blocks:
             raise InvalidParameter("the domain is too small for so many blocks", hint="leave blocks at 1")
+        if self.hint is not None and (self.hint.marks.size != terms.domain.size or terms.capacity is None):
+            raise InvalidParameter("a hint needs a capacity, and a domain of its own size", hint="capacity=1_000_000")
         curves = 1 if self.blocks == 1 else 2 * self.blocks
         room = self.max_segments or curves
         if self.max_bytes:
-            room = most_segments(self._room(terms), terms.domain.size, MAX_ROWS, MAX_ROWS, curves)
+            room = most_segments(self._room(terms), self._most_marks(terms), MAX_ROWS, MAX_ROWS, curves)
         if room < curves:
             least = "a single segment" if curves == 1 else f"{curves} segments, two for each block"
             few = "max_bytes has" if self.max_bytes else "max_segments leaves"
@@ -121,35 +134,74 @@ class DPPLRIndex(Index):
         Sensitivity and cost are those of the parts: docs/privacy.md section 6. Neighbours: one row added or removed.
         """
         noise, self._noise = self._noise or Noise.fresh(), None
+        cells = None
+        if self.hint is not None and terms.capacity is not None:
+            cells = self._checked_cells(histogram, terms, self.hint, terms.capacity, noise)
+            terms = replace(terms, epsilon=left_after_check(terms.epsilon, self.hint))
         build = self._build_blocks if self.blocks > 1 else self._build_sorted
-        return build(histogram, terms, noise)
+        return build(histogram, terms, noise, cells)
 
-    def _build_sorted(self, histogram: Histogram, terms: Terms, noise: Noise) -> IndexModel:
+    def _checked_cells(
+        self, histogram: Histogram, terms: Terms, hint: Hint, rows: int, noise: Noise
+    ) -> HintedCells | None:
+        """The cells of the hint, if the keys follow it. Costs CHECK_SHARE of epsilon, whatever comes out."""
+        cells = hinted_cells(hint, rows, left_after_check(terms.epsilon, hint), 2 * self.blocks)
+        enough = len(cells.starts) >= 2 * self.blocks
+        return cells if follows(histogram, hint, rows, cells, terms.epsilon * CHECK_SHARE, noise) and enough else None
+
+    def _build_sorted(
+        self, histogram: Histogram, terms: Terms, noise: Noise, cells: HintedCells | None = None
+    ) -> IndexModel:
         """One curve and one slack for rows that lie as they are sorted."""
         mechanism = MECHANISMS[self.mechanism]
-        self._curve = curve = self._slack.release_curve(mechanism, histogram, terms, noise)
+        if cells is not None and self.hint is not None:
+            left = terms.epsilon * (1 - SLACK_SHARE)
+            curve = release_hinted(histogram, self.hint, cells, 1, left, noise).curves[0]
+        else:
+            self._curve = curve = self._slack.release_curve(mechanism, histogram, terms, noise)
         monotone = make_monotone(curve, terms.capacity)
         (segments,) = self._fit_segments([monotone], curve.noise_rms, terms)
-        slack = self._slack.release_rows(mechanism, histogram, terms, monotone, segments, noise)
+        marks = None if cells is None else cells.marks
+        slack = self._slack.release_rows(mechanism, histogram, terms, monotone, segments, noise, marks)
         # No lookup loses a row unless the last one does: so this bounds the rows, at no cost.
-        capacity = segments.at(terms.domain.size - 1) + slack if terms.capacity is None else terms.capacity
-        return self._model(terms, segments, slack, capacity, curve.levels)
+        capacity = segments.at(segments.size - 1) + slack if terms.capacity is None else terms.capacity
+        return self._model(terms, segments, slack, capacity, curve.levels, hinted=cells is not None)
 
-    def _build_blocks(self, histogram: Histogram, terms: Terms, noise: Noise) -> IndexModel:
+    def _build_blocks(
+        self, histogram: Histogram, terms: Terms, noise: Noise, cells: HintedCells | None = None
+    ) -> IndexModel:
         """Two curves and one slack for each of the padded blocks: docs/privacy.md sections 4.4 and 5.4."""
-        release = MECHANISMS[self.mechanism].release_halves
-        assert release is not None and isinstance(self._slack, MeasuredSlack)  # noqa: S101, PT018  refused before
-        halves = release(histogram, self.blocks, self._slack.left_for_blocks(terms.epsilon), noise)
+        assert isinstance(self._slack, MeasuredSlack)  # noqa: S101  others were refused before
+        halves = self._release_halves(histogram, self._slack.left_for_blocks(terms.epsilon), noise, cells)
         self._curve = None
         monotone = [make_monotone(curve, terms.capacity) for curve in halves.curves]
         parts = self._fit_segments(monotone, max(curve.noise_rms for curve in halves.curves), terms)
-        slacks = self._slack.release_block_rows(histogram, terms, halves.bounds, parts, noise)
+        marks = None if cells is None else cells.marks
+        slacks = self._slack.release_block_rows(histogram, terms, halves.bounds, parts, noise, marks)
         segments = join(parts)
-        blocks = Blocks.of(halves.bounds, segments, slacks)
-        return self._model(terms, segments, int(slacks.max()), blocks.rows, halves.levels, blocks)
+        blocks = Blocks.of(halves.bounds, segments.totals, slacks)
+        hinted = cells is not None
+        return self._model(terms, segments, int(slacks.max()), blocks.rows, halves.levels, blocks, hinted=hinted)
+
+    def _release_halves(
+        self, histogram: Histogram, epsilon: Fraction, noise: Noise, cells: HintedCells | None
+    ) -> Halves:
+        if cells is not None and self.hint is not None:
+            return release_hinted(histogram, self.hint, cells, 2 * self.blocks, epsilon, noise)
+        release = MECHANISMS[self.mechanism].release_halves
+        assert release is not None  # noqa: S101  others were refused before
+        return release(histogram, self.blocks, epsilon, noise)
 
     def _model(
-        self, terms: Terms, segments: Segments, slack: int, capacity: int, levels: int, blocks: Blocks | None = None
+        self,
+        terms: Terms,
+        segments: Segments,
+        slack: int,
+        capacity: int,
+        levels: int,
+        blocks: Blocks | None = None,
+        *,
+        hinted: bool,
     ) -> IndexModel:
         lossless = self._slack.lossless
         return IndexModel(
@@ -164,6 +216,7 @@ class DPPLRIndex(Index):
             mechanism=self.mechanism,
             slack=self.slack,
             blocks=blocks,
+            hint=self.hint if hinted else None,
         )
 
     def _fit_segments(self, curves: list[MonotoneCurve], noise_rms: float, terms: Terms) -> list[Segments]:
@@ -172,7 +225,7 @@ class DPPLRIndex(Index):
             fit = fit_all(curves, self.max_error or max(1, ceil(noise_rms)))
             assert fit is not None  # noqa: S101  without a limit there is always a fit
             return fit
-        room, size, rows = self._room(terms), terms.domain.size, sum(int(curve.rows[-1]) for curve in curves)
+        room, size, rows = self._room(terms), self._most_marks(terms), sum(int(curve.rows[-1]) for curve in curves)
         return fit_within(
             curves,
             max(1, ceil(noise_rms / 2)),
@@ -182,6 +235,10 @@ class DPPLRIndex(Index):
     def _room(self, terms: Terms) -> int:
         fixed = fixed_bytes(terms.domain, terms.charged_epsilon, terms.charged_delta, terms.beta)
         return (self.max_bytes or 0) - fixed - (block_bytes(self.blocks, terms.domain.size) if self.blocks > 1 else 0)
+
+    def _most_marks(self, terms: Terms) -> int:
+        """What segments may begin at: a rank, or a mark of the hint if the keys follow that."""
+        return terms.domain.size if self.hint is None else max(terms.domain.size, self.hint.span)
 
     # --- what was fitted ---------------------------------------------------------------------------
 
@@ -237,6 +294,7 @@ class DPPLRIndex(Index):
             mechanism=model.mechanism,
             slack=SLACKS[model.slack].name,
             blocks=1 if model.blocks is None else len(model.blocks),
+            hint=model.hint,
         )
         index._positions = model
         return index
@@ -254,6 +312,11 @@ class DPPLRIndex(Index):
         )
         state = "not fitted" if self._positions is None else f"{len(self.model.segments)} segments"
         return f"DPPLRIndex({size}mechanism={self.mechanism!r}, slack={self.slack!r}) <{state}>"
+
+
+def left_after_check(epsilon: Fraction, hint: object) -> Fraction:
+    """What is left of epsilon once it is checked whether the keys follow a hint, if there is one."""
+    return epsilon if hint is None else epsilon * (1 - CHECK_SHARE)
 
 
 def _check_choice(value: object, name: str, choices: tuple[str, ...]) -> None:

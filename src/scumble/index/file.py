@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from scumble.errors import Corrupt, DomainError, InvalidParameter, NewerVersion
 from scumble.index.blocks import LEAST_RANKS, Blocks
 from scumble.index.contract import Positions
+from scumble.index.hint import Hint
 from scumble.index.mechanisms import Mechanism
 from scumble.index.mechanisms.paper import PAPER
 from scumble.index.mechanisms.scumble import SCUMBLE
+from scumble.index.packing import pack, packed_bytes, unpack
 from scumble.index.segments import Segments, quantum
 from scumble.index.slack import MOST_BLOCKS, SLACKS, Slack
 from scumble.privacy.budget import from_ratio, ratio
@@ -37,9 +39,6 @@ __all__ = [
     "encode",
     "fixed_bytes",
     "most_segments",
-    "pack",
-    "packed_bytes",
-    "unpack",
 ]
 
 KEPT_MODELS = 1 << 14
@@ -48,25 +47,28 @@ MECHANISMS: dict[str, Mechanism] = {mechanism.name: mechanism for mechanism in (
 IntArray = NDArray[np.int64]
 
 MAGIC = b"SCUMBLE\x1a"
-VERSION = 3
-"""The newest that is read, and written for blocks; 2 is written for a list of integers, which it packs; 1 otherwise."""
+VERSION = 4
+"""The newest that is read, and written with a hint; 3 is written for blocks, 2 for a list of integers, 1 otherwise."""
 CHECKSUM_BYTES = 8
 MOST_ROWS = 2**37  # twice the most rows of a table: room for noise and slack, and products with ranks stay exact
 
 # version, mechanism, slack, levels; then segments, ceiling, max_error, slack_rows, capacity
 HEADER = struct.Struct("<BBBBIQQQQ")
 TEXT_LENGTH = struct.Struct("<I")
-BLOCKS = struct.Struct("<BH")  # of version 3: whether the domain's list is packed, and how many blocks there are
+BLOCKS = struct.Struct("<BH")  # from version 3 on: whether the domain's list is packed, and how many blocks there are
+HINT_LENGTH = struct.Struct("<I")  # of version 4
 USUAL_SLACK = 1 << 16
 """Room is kept for slacks up to this on average; larger ones take a few bytes more."""
 MOST_SPAN = 2**62
 """Lists of integers that span more are written as text."""
-PACKED = 1 << 16  # numbers at a time: a multiple of eight, so that each time ends with a whole byte
 
 
 @dataclass(frozen=True, eq=False)
 class IndexModel(Positions):
-    """PUBLIC: the index that a file holds. In blocks, `slack_rows` is the largest of theirs."""
+    """PUBLIC: the index that a file holds. In blocks, `slack_rows` is the largest of theirs.
+
+    The segments are over ranks, or over the marks that a hint gives them.
+    """
 
     domain: Domain
     segments: Segments
@@ -79,24 +81,32 @@ class IndexModel(Positions):
     mechanism: str
     slack: str
     blocks: Blocks | None = None
+    hint: Hint | None = None
+
+    def _at(self, rank: int) -> int:
+        """The rows of its curve at or before a rank."""
+        return self.segments.at(rank if self.hint is None else self.hint.at(rank))
+
+    def _at_many(self, ranks: IntArray) -> IntArray:
+        return self.segments.at_many(ranks if self.hint is None else self.hint.at_many(ranks))
 
     def start_after(self, rank: int) -> int:
-        rows = self.segments.at(rank)
+        rows = self._at(rank)
         return rows - self.slack_rows if self.blocks is None else self.blocks.start_after(rank, rows)
 
     def stop_at(self, rank: int) -> int:
-        rows = self.segments.at(rank)
+        rows = self._at(rank)
         return rows + self.slack_rows if self.blocks is None else self.blocks.stop_at(rank, rows)
 
     def starts_after(self, ranks: IntArray) -> IntArray:
-        rows = self.segments.at_many(ranks)
+        rows = self._at_many(ranks)
         if self.blocks is not None:
             return self.blocks.starts_after(ranks, rows)
         rows -= self.slack_rows
         return rows
 
     def stops_at(self, ranks: IntArray) -> IntArray:
-        rows = self.segments.at_many(ranks)
+        rows = self._at_many(ranks)
         if self.blocks is not None:
             return self.blocks.stops_at(ranks, rows)
         rows += self.slack_rows
@@ -109,8 +119,16 @@ class IndexModel(Positions):
 
     def curve(self, ranks: IntArray) -> IntArray:
         """About where the rows up to each rank end, in positions."""
-        rows = self.segments.at_many(ranks)
+        rows = self._at_many(ranks)
         return rows if self.blocks is None else rows + self.blocks.offsets[self.blocks.half(ranks)]
+
+    def rows_up_to(self, ranks: IntArray) -> IntArray:
+        """About how many rows lie at or before each rank: as `curve`, without the dummies of blocks."""
+        rows = self._at_many(ranks)
+        if self.blocks is None:
+            return rows
+        rows += np.concatenate([[0], np.cumsum(self.segments.totals)[:-1]])[self.blocks.half(ranks)]
+        return rows
 
     def unsafe_rows_below(self, counts: IntArray, places: IntArray) -> IntArray:
         if self.blocks is None:
@@ -125,7 +143,7 @@ def encode(model: IndexModel) -> bytes:
     ceiling = int(values[-1])
     domain, keys = _packed_domain(model.domain)
     header = HEADER.pack(
-        3 if blocks else 2 if keys else 1,
+        4 if model.hint else 3 if blocks else 2 if keys else 1,
         MECHANISMS[model.mechanism].code,
         SLACKS[model.slack].code,
         model.levels,
@@ -141,8 +159,9 @@ def encode(model: IndexModel) -> bytes:
             MAGIC,
             header,
             *(TEXT_LENGTH.pack(len(text.encode())) + text.encode() for text in texts),
-            BLOCKS.pack(bool(keys), len(blocks)) if blocks else b"",
+            BLOCKS.pack(bool(keys), len(blocks) if blocks else 0) if blocks or model.hint else b"",
             keys,
+            HINT_LENGTH.pack(len(model.hint.packed)) + model.hint.packed if model.hint else b"",
             _packed_blocks(blocks) if blocks else b"",
             pack(segments.starts, segments.size - 1),
             pack(values, ceiling),
@@ -187,27 +206,35 @@ def _parse(body: bytes) -> IndexModel:
         texts.append(body[at : at + length].decode())
         at += length
     listed, count_of_blocks = version == 2, 0
-    if version == 3:
+    if version >= 3:
         listed, count_of_blocks = BLOCKS.unpack_from(body, at)
         at += BLOCKS.size
     domain, listed_bytes = _unpacked_domain(texts[0], body[at:]) if listed else (parse_domain(texts[0]), 0)
     at += listed_bytes
-    if not 1 <= count <= domain.size or not 1 <= max_error <= MOST_ROWS or max(slack_rows, capacity) > MOST_ROWS:
+    hint = None
+    if version == 4:
+        (length,) = HINT_LENGTH.unpack_from(body, at)
+        at += HINT_LENGTH.size
+        hint = Hint.unpacked(body[at : at + length], domain.size)
+        at += length
+    size = domain.size if hint is None else hint.span
+    if not 1 <= count <= size or not 1 <= max_error <= MOST_ROWS or max(slack_rows, capacity) > MOST_ROWS:
         raise ValueError("impossible sizes")
     if ceiling * quantum(max_error) > MOST_ROWS + _lift(max_error) * quantum(max_error) * count:
         raise ValueError("more rows than the kernels can multiply exactly")
     bounds = slacks = np.empty(0, np.int64)
-    if version == 3:
+    in_blocks = version == 3 or count_of_blocks > 0
+    if in_blocks:
         bounds, slacks, taken = _unpacked_blocks(body[at:], count_of_blocks, domain.size, slack_rows)
         at += taken
-    cut = at + packed_bytes(count, domain.size - 1)
-    starts = unpack(body[at:cut], count, domain.size - 1)
+    cut = at + packed_bytes(count, size - 1)
+    starts = unpack(body[at:cut], count, size - 1)
     if starts[0] != 0 or np.any(np.diff(starts) <= 0):
         raise ValueError("segments out of order")
-    curves = _curves(starts, bounds) if version == 3 else (0,)
+    curves = _curves(starts, bounds[:-1], hint) if in_blocks else (0,)
     first, last = _lowered(unpack(body[cut:], 2 * count, ceiling), max_error, curves)
-    segments = Segments(domain.size, starts, first, last, max_error, curves)
-    blocks = Blocks.of(bounds, segments, slacks) if version == 3 else None
+    segments = Segments(size, starts, first, last, max_error, curves)
+    blocks = Blocks.of(bounds, segments.totals, slacks) if in_blocks else None
     if blocks is not None and blocks.rows != capacity:
         raise ValueError("blocks of another length")
     return IndexModel(
@@ -222,6 +249,7 @@ def _parse(body: bytes) -> IndexModel:
         mechanism=_named(MECHANISMS, mechanism),
         slack=_named(SLACKS, slack),
         blocks=blocks,
+        hint=hint,
     )
 
 
@@ -243,10 +271,13 @@ def _unpacked_blocks(rest: bytes, blocks: int, size: int, slack_rows: int) -> tu
     return np.append(bounds, size), np.diff(slacks, prepend=0), end
 
 
-def _curves(starts: IntArray, bounds: IntArray) -> tuple[int, ...]:
+def _curves(starts: IntArray, bounds: IntArray, hint: Hint | None) -> tuple[int, ...]:
     """The piece that each half begins with; ValueError if none does."""
-    pieces = np.searchsorted(starts, bounds[:-1])
-    if np.any(np.append(starts, -1)[pieces] != bounds[:-1]):
+    firsts = bounds if hint is None else hint.before(bounds)
+    if hint is not None and np.any(hint.at_many(bounds) < firsts):
+        raise ValueError("a half begins within a mark")
+    pieces = np.searchsorted(starts, firsts)
+    if np.any(np.append(starts, -1)[pieces] != firsts):
         raise ValueError("a half begins within a segment")
     return tuple(pieces.tolist())
 
@@ -334,44 +365,3 @@ def most_segments(room_bytes: int, size: int, rows: int, max_error: int, curves:
         else:
             high = middle
     return low
-
-
-def packed_bytes(count: int, greatest: int) -> int:
-    """How many bytes `pack` needs."""
-    low_bits = _low_bits(count, greatest)
-    return (count * low_bits + 7) // 8 + (count + (greatest >> low_bits) + 7) // 8
-
-
-def pack(values: NDArray[np.int64], greatest: int) -> bytes:
-    """Pack non-decreasing values from 0 to `greatest`."""
-    low_bits = _low_bits(len(values), greatest)
-    high = np.zeros(len(values) + (greatest >> low_bits), dtype=np.uint8)
-    high[(values >> low_bits) + np.arange(len(values))] = 1
-    low = b"".join(
-        np.packbits(((values[at : at + PACKED, None] >> np.arange(low_bits)) & 1).astype(np.uint8).ravel()).tobytes()
-        for at in range(0, len(values), PACKED)
-    )
-    return low + np.packbits(high).tobytes()
-
-
-def unpack(data: bytes, count: int, greatest: int) -> NDArray[np.int64]:
-    """Unpack what `pack` made; ValueError if it never made such bytes."""
-    if len(data) != packed_bytes(count, greatest):
-        raise ValueError("wrong length")
-    low_bits = _low_bits(count, greatest)
-    cut = (count * low_bits + 7) // 8
-    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8))
-    low = np.zeros(count, np.int64)
-    for bit in range(low_bits):
-        low |= bits[bit : count * low_bits : low_bits].astype(np.int64) << bit
-    places = np.flatnonzero(bits[8 * cut :])
-    if len(places) != count:
-        raise ValueError("wrong number of values")
-    values: NDArray[np.int64] = ((places - np.arange(count)) << low_bits) + low
-    if values[-1] > greatest or np.any(np.diff(values) < 0) or pack(values, greatest) != data:
-        raise ValueError("values out of order")
-    return values
-
-
-def _low_bits(count: int, greatest: int) -> int:
-    return max(0, (greatest // count).bit_length() - 1)

@@ -50,6 +50,12 @@ class Segments:
     def _bounds(self) -> IntArray:
         return np.append(self.starts, self.size)
 
+    @property
+    def totals(self) -> IntArray:
+        """The rows that each of its curves ends with."""
+        ends = (*self.curves[1:], len(self))
+        return self.at_many(self._bounds[list(ends)] - 1)
+
     @cached_property
     def _floor(self) -> IntArray:
         """The greatest value of its curve before each piece."""
@@ -78,13 +84,16 @@ class Segments:
         lib.scumble_evaluate(*self._arguments(), pointer(ranks), len(ranks), pointer(out))
         return out
 
-    def deviation(self, histogram: Histogram) -> IntArray:
-        """SECRET: the largest difference between the segments and the true curve over all ranks, in an array of one."""
-        return np.maximum(*self._differences(histogram))
+    def deviation(self, histogram: Histogram, marks: IntArray | None = None) -> IntArray:
+        """SECRET: the largest difference between the segments and the true curve over all ranks, in an array of one.
 
-    def deviation_from_end(self, histogram: Histogram) -> IntArray:
+        Where the segments are over a hint's marks, `marks` are those of the ranks.
+        """
+        return np.maximum(*self._differences(histogram, marks))
+
+    def deviation_from_end(self, histogram: Histogram, marks: IntArray | None = None) -> IntArray:
         """SECRET: the same if rows are counted from the last rank down."""
-        (over, under), surplus = self._differences(histogram), self.surplus(histogram)
+        (over, under), surplus = self._differences(histogram, marks), self.surplus(histogram)
         deviation: IntArray = np.maximum(over - surplus, under + surplus)
         return deviation
 
@@ -93,8 +102,11 @@ class Segments:
         rows: IntArray = np.add.reduce(histogram.counts, keepdims=True)
         return rows - self.at(self.size - 1)
 
-    def _differences(self, histogram: Histogram) -> tuple[IntArray, IntArray]:
+    def _differences(self, histogram: Histogram, marks: IntArray | None) -> tuple[IntArray, IntArray]:
         """SECRET: by how much the true curve is above the segments, and below, at most; neither is below zero."""
+        if marks is not None:
+            above = np.cumsum(histogram.counts) - self.at_many(marks)
+            return _greatest(above), _greatest(-above)
         over, under = np.empty(1, dtype=np.int64), np.empty(1, dtype=np.int64)
         lib.scumble_deviation(*self._arguments(), pointer(histogram.counts), pointer(over), pointer(under))
         return over, under
@@ -179,6 +191,12 @@ def join(parts: Sequence[Segments]) -> Segments:
         parts[0].max_error,
         tuple(pieces[:-1].tolist()),
     )
+
+
+def _greatest(values: IntArray) -> IntArray:
+    """SECRET: the greatest of some values, or 0 if all are less, in an array of one."""
+    greatest: IntArray = np.maximum.reduce(values, initial=0, keepdims=True)
+    return greatest
 
 
 def pointer(array: IntArray) -> object:

@@ -72,8 +72,12 @@ class Slack(ABC):
         curve: MonotoneCurve,
         segments: Segments,
         noise: Noise,
+        marks: NDArray[np.int64] | None = None,
     ) -> int:
-        """Release the rows by which each end of a lookup is widened, for what is left of epsilon."""
+        """Release the rows by which each end of a lookup is widened, for what is left of epsilon.
+
+        Where the segments are over a hint's marks, `marks` are those of the ranks.
+        """
 
 
 class MeasuredSlack(Slack):
@@ -98,9 +102,10 @@ class MeasuredSlack(Slack):
         curve: MonotoneCurve,
         segments: Segments,
         noise: Noise,
+        marks: NDArray[np.int64] | None = None,
     ) -> int:
         """Release a bound of the largest deviation over all ranks."""
-        deviation, epsilon = segments.deviation(histogram), terms.epsilon * SLACK_SHARE
+        deviation, epsilon = segments.deviation(histogram, marks), terms.epsilon * SLACK_SHARE
         words = noise.stream("slack", self.name, epsilon, terms.beta, segments.facts())
         return release_bound(deviation, epsilon, terms.beta, lossless=self.lossless, words=words)
 
@@ -109,7 +114,13 @@ class MeasuredSlack(Slack):
         return epsilon * (1 - BLOCK_SHARE)
 
     def release_block_rows(
-        self, histogram: Histogram, terms: Terms, bounds: NDArray[np.int64], halves: Sequence[Segments], noise: Noise
+        self,
+        histogram: Histogram,
+        terms: Terms,
+        bounds: NDArray[np.int64],
+        halves: Sequence[Segments],
+        noise: Noise,
+        marks: NDArray[np.int64] | None = None,
     ) -> NDArray[np.int64]:
         """Release a bound for each block: of how far both its curves deviate, and their sum, from its rows.
 
@@ -118,7 +129,7 @@ class MeasuredSlack(Slack):
         blocks compose in parallel; cost: BLOCK_SHARE of epsilon; docs/privacy.md section 5.4.
         """
         epsilon, beta = terms.epsilon * BLOCK_SHARE, terms.beta / MOST_BLOCKS
-        deviations = block_deviations(histogram, bounds, halves)
+        deviations = block_deviations(histogram, bounds, halves, marks)
         slacks = np.empty(len(deviations), dtype=np.int64)
         for block in range(len(slacks)):
             facts = tuple(half.facts() for half in halves[2 * block : 2 * block + 2])
@@ -169,6 +180,7 @@ class PaperSlack(Slack):
         curve: MonotoneCurve,
         segments: Segments,
         noise: Noise,
+        marks: NDArray[np.int64] | None = None,
     ) -> int:
         """Add the fit's largest error, between public curves, to the reach of the noise. Costs nothing."""
         size = terms.domain.size
@@ -195,17 +207,30 @@ def release_bound(
     return int(np.maximum(deviation + noise + moved, 0)[0])
 
 
-def block_deviations(histogram: Histogram, bounds: NDArray[np.int64], halves: Sequence[Segments]) -> NDArray[np.int64]:
+def block_deviations(
+    histogram: Histogram,
+    bounds: NDArray[np.int64],
+    halves: Sequence[Segments],
+    marks: NDArray[np.int64] | None = None,
+) -> NDArray[np.int64]:
     """SECRET: how far each block's curves deviate from its rows, counted from the block's ends, or in their sum."""
     deviations = np.empty(len(halves) // 2, dtype=np.int64)
     for block in range(len(deviations)):
         up, down = halves[2 * block : 2 * block + 2]
         start, middle, end = map(int, bounds[2 * block : 2 * block + 3])
         first, second = Histogram(histogram.counts[start:middle]), Histogram(histogram.counts[middle:end])
+        before, after = _own_marks(marks, start, middle), _own_marks(marks, middle, end)
         surplus = up.surplus(first) + down.surplus(second)
-        deviation = np.maximum(up.deviation(first), down.deviation_from_end(second))
+        deviation = np.maximum(up.deviation(first, before), down.deviation_from_end(second, after))
         deviations[block : block + 1] = np.maximum(deviation, np.maximum(surplus, -surplus))
     return deviations
+
+
+def _own_marks(marks: NDArray[np.int64] | None, start: int, end: int) -> NDArray[np.int64] | None:
+    """The marks of some ranks, counted from the first that belongs to them."""
+    if marks is None:
+        return None
+    return marks[start:end] - (int(marks[start - 1]) + 1 if start else 0)
 
 
 @lru_cache(maxsize=256)

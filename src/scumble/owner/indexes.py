@@ -5,16 +5,19 @@ is public and chosen by the owner: nothing here looks at a row.
 """
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
-from functools import partial
-from typing import Self, cast, get_args
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self, cast, get_args
 
-from scumble.errors import InvalidParameter
+from scumble.errors import FileError, InvalidParameter
 from scumble.index.contract import Terms, check_beta, check_row_epsilon
-from scumble.index.dp_plr import DPPLRIndex
+from scumble.index.dp_plr import DPPLRIndex, left_after_check
+from scumble.index.file import decode, decoded
+from scumble.index.hint import Hint
 from scumble.index.slack import SLACKS, SlackName, lossless_delta
 from scumble.privacy.budget import Exact, exact, row_delta
 from scumble.types import Domain, parse_domain
@@ -22,7 +25,8 @@ from scumble.wire.requests import IndexOrder
 
 __all__ = ["IndexSpec", "capacity_cost", "index_cost"]
 
-_OPTION = re.compile(r"(?<!\s)\s+(epsilon|beta|rows_per_user|max_bytes|slack|mechanism|alpha_s|blocks)=(\S+)\s*$")
+_OPTION = re.compile(r"(?<!\s)\s+(epsilon|beta|rows_per_user|max_bytes|slack|mechanism|alpha_s|blocks|hint)=(\S+)\s*$")
+PREVIOUS = "previous"
 _FORM = 'write it like "amount decimal:0:100000:0.01 epsilon=0.5"'
 
 
@@ -31,6 +35,8 @@ class IndexSpec:
     """PUBLIC: an index on a column: its domain, and what it may cost. `max_bytes` bounds the index file.
 
     Rows are laid out in padded blocks, as many as suit their number; `blocks=1` lays them out as they are sorted.
+    `hint` guides the index by what is public already: "previous", the indexes of the table's earlier batches; the path
+    of a file that `scumble index tune` has written, or of an index; a `Hint`; or a column of public keys.
     `mechanism`, `slack` and `alpha_s` are for research: with "paper", "paper" and a number, the index is the published
     design as it is printed, and may lose rows.
     """
@@ -45,6 +51,7 @@ class IndexSpec:
     mechanism: str = "scumble"
     alpha_s: Exact | None = None
     blocks: int | None = None
+    hint: Any = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -70,6 +77,7 @@ class IndexSpec:
             options.get("mechanism", "scumble"),
             options.get("alpha_s"),
             _whole("blocks", options["blocks"]) if "blocks" in options else None,
+            options.get("hint"),
         )
 
     @property
@@ -82,11 +90,16 @@ class IndexSpec:
         parts += [f"slack={self.slack}"] if self.slack != "measured" else []
         parts += [f"mechanism={self.mechanism}"] if self.mechanism != "scumble" else []
         parts += [f"alpha_s={self.alpha_s}"] if self.alpha_s is not None else []
-        return " ".join(parts + ([f"blocks={self.blocks}"] if self.blocks is not None else []))
+        parts += [f"blocks={self.blocks}"] if self.blocks is not None else []
+        return " ".join(parts + ([f"hint={self.hint}"] if isinstance(self.hint, str | PathLike) else []))
 
-    def order(self) -> IndexOrder:
-        """What the enclave is asked to build and the ledger is charged for it; refused if it could not be built."""
-        epsilon, delta = index_cost(self.epsilon, self.beta, self.rows_per_user, self.slack, self.blocks)
+    def order(self, earlier: Sequence[bytes] = ()) -> IndexOrder:
+        """What the enclave is asked to build and the ledger is charged for it; refused if it could not be built.
+
+        `earlier` are the indexes of the table's earlier batches on the same column.
+        """
+        hint = hint_of(self.hint, self.domain, earlier)
+        epsilon, delta = index_cost(self.epsilon, self.beta, self.rows_per_user, self.slack, self.blocks, hint)
         beta, rows = check_beta(self.beta), self.rows_per_user
         terms = Terms(self.domain, epsilon / rows, row_delta(epsilon, delta, rows), beta, None, epsilon, delta)
         index = DPPLRIndex(
@@ -95,8 +108,9 @@ class IndexSpec:
             slack=self.slack,
             alpha_s=self.alpha_s,
             blocks=self.blocks or 1,
+            hint=hint,
         )
-        index.check(terms)
+        index.check(terms if hint is None else replace(terms, capacity=1))  # by then there is one
         return IndexOrder(
             self.column,
             self.domain,
@@ -109,14 +123,47 @@ class IndexSpec:
             self.mechanism,
             index.alpha_s,
             self.blocks,
+            None if hint is None else hint.packed,
         )
 
 
 def index_cost(
-    epsilon: Exact, beta: Exact, rows_per_user: int, slack: SlackName, blocks: int | None = None
+    epsilon: Exact,
+    beta: Exact,
+    rows_per_user: int,
+    slack: SlackName,
+    blocks: int | None = None,
+    hint: Hint | None = None,
 ) -> tuple[Fraction, Fraction]:
     """The epsilon and delta that an index costs, read and checked. Only a lossless one costs any delta."""
-    return _cost(epsilon, beta, rows_per_user, partial(SLACKS[slack].delta, blocks=blocks))
+
+    def row_costs(row_epsilon: Fraction, chance: Fraction) -> Fraction:
+        return SLACKS[slack].delta(left_after_check(row_epsilon, hint), chance, blocks)
+
+    return _cost(epsilon, beta, rows_per_user, row_costs)
+
+
+def hint_of(given: Any, domain: Domain, earlier: Sequence[bytes]) -> Hint | None:
+    """The hint that was asked for; none if it is that of earlier batches, and there are none."""
+    if given is None or isinstance(given, Hint):
+        return given
+    if isinstance(given, str) and given == PREVIOUS:
+        models = [model for data in earlier if (model := decoded(data)).domain.text == domain.text]
+        return Hint.of_models(models) if models else None
+    if not isinstance(given, str | PathLike):
+        return Hint.of_keys(given, domain)
+    try:
+        data = Path(given).read_bytes()
+    except OSError as error:
+        raise FileError(
+            f"cannot read the hint {given}: {error.strerror}", hint="a path, or hint=previous for earlier batches"
+        ) from error
+    if Hint.is_one(data):
+        return Hint.read(data, domain)
+    model = decode(data)
+    if model.domain.text != domain.text:
+        raise InvalidParameter("this hint is for another domain", hint=f"it was made for {model.domain.label}")
+    return Hint.of_models([model])
 
 
 def capacity_cost(epsilon: Exact, beta: Exact, rows_per_user: int) -> tuple[Fraction, Fraction]:

@@ -169,7 +169,7 @@ def load(
     """
     session, key, catalog = versions.session, versions.key, versions.catalog
     rows, table = _open_rows(catalog, name, source, indexes, options)
-    orders = [spec.order() for spec in _indexes_of(table, indexes)]
+    orders = [spec.order(_released(table, spec.column)) for spec in _indexes_of(table, indexes)]
     table = _named(table, orders, catalog, ledger, attempt)
     spends = _spends(table, orders, options, attempt.batch)
     there = next((batch for batch in attempt.batches if _runs_of(table, batch)), None)
@@ -199,6 +199,11 @@ def load(
         progress("building", sent, sent)
         _build(versions, sent, payment.batch, attempt)
     return _report(versions.catalog.table(table.name), sent, orders, spends, payment.batch, retried=payment.retries)
+
+
+def _released(table: Table, column: str) -> list[bytes]:
+    """The indexes of a column that the table's batches have."""
+    return [run.index for run in table.runs if run.attribute == column and run.index is not None]
 
 
 def _named(table: Table, orders: Sequence[IndexOrder], catalog: Catalog, ledger: Ledger, attempt: Attempt) -> Table:

@@ -4,6 +4,7 @@ A histogram, secret, goes in with an epsilon; a public noisy curve comes out. Th
 epsilon given. docs/privacy.md sections 4.2 and 4.3.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -26,6 +27,7 @@ __all__ = [
     "find_cells",
     "release_adaptive_curve",
     "release_halves",
+    "release_parts",
     "scout_tree",
     "wide_tree",
     "worthwhile",
@@ -429,18 +431,36 @@ def release_halves(histogram: Histogram, blocks: int, epsilon: Fraction, noise: 
     if worthwhile(size):
         scout = scout_tree(size, epsilon * SCOUT_SHARE)
         cells = find_cells(histogram.counts, scout, epsilon - scout.epsilon, noise)
-    starts, ends = cells.starts, np.append(cells.starts[1:], size)
-    counts = np.add.reduceat(histogram.counts, starts)
-    cuts = np.arange(2 * blocks + 1) * len(starts) // (2 * blocks)
-    curves = []
-    for low, high in pairwise(cuts.tolist()):
-        left = epsilon - cells.cost(scout, low, high) if scout else epsilon
-        tree = wide_tree(high - low, left, HALF_FAN_OUT)
-        rows = np.cumsum(estimate(counts[low:high], tree, noise, "half", starts[low:high], ends[low:high]))
-        first, end = int(starts[low]), int(ends[high - 1])
-        curves.append(NoisyCurve(end - first, ends[low:high] - 1 - first, rows, tree.levels, tree.noise_rms))
+    counts, edges = np.add.reduceat(histogram.counts, cells.starts), np.append(cells.starts, size)
+    cuts = np.arange(2 * blocks + 1) * len(counts) // (2 * blocks)
+    left = [epsilon - cells.cost(scout, low, high) if scout else epsilon for low, high in pairwise(cuts.tolist())]
+    curves = release_parts(counts, edges, cuts, left, noise, "half")
     scouted = 0 if scout is None else 1 + bool(cells.searched.any())
-    return Halves(np.append(starts[cuts[:-1]], size), tuple(curves), scouted + max(curve.levels for curve in curves))
+    return Halves(edges[cuts], curves, scouted + max(curve.levels for curve in curves))
+
+
+def release_parts(
+    counts: NDArray[np.int64],
+    edges: NDArray[np.int64],
+    cuts: NDArray[np.int64],
+    epsilons: Sequence[Fraction],
+    noise: Noise,
+    *question: Fact,
+) -> tuple[NoisyCurve, ...]:
+    """Release a curve for each part of the cells, from one of `cuts` to the next, with a tree of its own.
+
+    Cell i, with so many rows, lies between edges[i] and edges[i + 1]; a curve begins at its first cell's edge. A row
+    counts in one tree alone: the trees cost a row what that of its part does. Sensitivity: 1 a level in L1;
+    neighbours: one row added or removed; docs/privacy.md 4.4.
+    """
+    curves = []
+    for (low, high), epsilon in zip(pairwise(cuts.tolist()), epsilons, strict=True):
+        tree = wide_tree(high - low, epsilon, FAN_OUT if len(epsilons) == 1 else HALF_FAN_OUT)
+        starts, ends = edges[low:high], edges[low + 1 : high + 1]
+        rows = np.cumsum(estimate(counts[low:high], tree, noise, *question, starts, ends))
+        size = int(ends[-1] - starts[0])
+        curves.append(NoisyCurve(size, ends - 1 - starts[0], rows, tree.levels, tree.noise_rms))
+    return tuple(curves)
 
 
 SCUMBLE = Mechanism(
