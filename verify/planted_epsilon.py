@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.index import slack as coverage
+from scumble.index.mechanisms import hinted
 from scumble.index.mechanisms import scumble as mechanism
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.mechanisms.scumble import WideTree
@@ -135,6 +136,14 @@ def rows_of_the_neighbour() -> Iterator[None]:
 
 
 @contextmanager
+def misfit_doubled() -> Iterator[None]:
+    """A row counts on both sides of a cell's middle when a hint is checked."""
+    misfit = hinted.misfit
+    with replaced(hinted, "misfit", lambda *given: 2 * misfit(*given)):
+        yield
+
+
+@contextmanager
 def half_forgotten() -> Iterator[None]:
     """The ledger tells half of what was spent."""
     claim = lives._claim
@@ -150,13 +159,14 @@ TREES = ("paper-tree", "wide-tree", "adaptive-tree", "crypt-epsilon", "special")
 INDEXES = ("dp-plr", "dp-plr-blocks", "dp-plr-paper", "dp-plr-published", "fmi", "dp-rmi")
 Defect = Callable[[], AbstractContextManager[None]]
 DEFECTS: dict[str, tuple[Defect, tuple[str, ...]]] = {
-    "half the noise": (half_the_noise, (*TREES, *INDEXES, "slack", "slack-lossless")),
+    "half the noise": (half_the_noise, (*TREES, *INDEXES, "slack", "slack-lossless", "hint-check")),
     "a level short": (a_level_short, ("paper-tree", "wide-tree", "dp-bplus-tree")),
     "noise used twice": (noise_reused, ("two-batches",)),
     "exact largest error": (exact_bounds, ("dp-plr", "slack", "dp-plr-lossless")),
     "capacity without noise": (exact_bounds, ("capacity", "database")),
     "one slack for all blocks": (one_slack_for_all, ("dp-plr-blocks",)),
     "rows of the neighbour": (rows_of_the_neighbour, ("dp-plr-blocks",)),
+    "misfit of a hint doubled": (misfit_doubled, ("hint-check",)),
     "half of it forgotten": (half_forgotten, ("retry", "restore")),
 }
 """Each defect, and the mechanisms in which an audit has to notice it."""

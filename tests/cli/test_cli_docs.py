@@ -73,6 +73,7 @@ def test_the_examples_run_in_their_order(
     random = np.random.default_rng(1)
     people = zip(random.integers(0, 200_001, 5000), random.integers(0, 151, 5000), strict=True)
     Path("people.csv").write_text("salary,age\n" + "".join(f"{salary},{age}\n" for salary, age in people))
+    Path("census.csv").write_text("salary\n" + "".join(f"{1000 * (n % 150)}\n" for n in range(2000)))
     visits = zip(random.integers(0, 900, 5000), random.integers(0, 100_001, 5000), strict=True)
     rows = "".join(f"n{name},{amount / 100:.2f}\n" for name, amount in visits)
     Path("visits.csv").write_text("name,amount\n" + rows)

@@ -98,6 +98,7 @@ def test_every_field_of_an_order_is_among_the_terms() -> None:
         "mechanism": "paper",
         "alpha_s": Fraction(8),
         "blocks": 4,
+        "hint": b"a curve",
     }
     assert set(others) == {field.name for field in fields(IndexOrder)}
     encoded = {encode_facts(index_terms(replace(ORDER, **{name: value}))) for name, value in others.items()}

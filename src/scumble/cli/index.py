@@ -8,7 +8,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -21,9 +21,10 @@ from scumble.cli.lab import compare
 from scumble.cli.terminal import BROKEN, count, print_result, say, working
 from scumble.durable import Draft
 from scumble.errors import FileError, InvalidParameter, LedgerBusy
-from scumble.index.contract import PositionRange
+from scumble.index.contract import PositionRange, check_beta
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.file import MECHANISMS, encode
+from scumble.index.hint import Hint
 from scumble.index.slack import SlackName
 from scumble.owner.indexes import index_cost
 from scumble.owner.ledger import Ledger, Spend
@@ -44,7 +45,7 @@ IndexFile = Annotated[Path, typer.Argument(metavar="INDEX", help="An index file 
 
 @app.callback(invoke_without_command=True)
 def _group(context: typer.Context) -> None:
-    """Private learned indexes: fit, show, lookup, plot, compare."""
+    """Private learned indexes: fit, show, lookup, plot, compare, tune."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 
@@ -238,6 +239,60 @@ def plot(
 
 
 app.command()(compare)
+
+
+@app.command()
+def tune(
+    *,
+    hint: Annotated[Path, typer.Option(metavar="FILE", help="PUBLIC data: csv, tsv, parquet, arrow, feather or npy.")],
+    column: KeyColumn = None,
+    domain: Annotated[str, typer.Option(metavar="DOMAIN", help="Which keys there can be; as for `fit`.")],
+    epsilon: Annotated[str, typer.Option(metavar="NUMBER", help="What the index may cost; as for `fit`.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="HINT", help="The hint file to write.")],
+    beta: Beta = "1e-6",
+    rows: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1000, help="About how many rows the table has; by default half the public ones."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
+    print_json: Json = False,
+) -> None:
+    """Make a hint of public data, and simulate what it is good for. Spends nothing.
+
+    The data must be PUBLIC: the hint is stored where the provider sees it, and so is
+    what is printed here. One half of the rows gives the hint, the other plays the
+    table; the hint that is written is made of both. An index that is given the hint
+    checks in private whether its keys follow it, and goes without if they don't.
+
+    \b
+    scumble index tune --hint census.csv --column salary --domain int:0:200000 \\
+        --epsilon 1 -o salary.hint
+    scumble load DB people people.csv --index "salary int:0:200000 epsilon=1 hint=salary.hint"
+    """
+    amount, _ = index_cost(epsilon, beta, 1, "measured")
+    public = parse_domain(domain)
+    from scumble.lab.tune import trials
+
+    with _drafted(output, force=force, beside=[hint]) as draft:
+        with working(f"reading {hint.name}"):
+            counts = count_keys(hint, column, public)
+        with working("simulating"):
+            tried = list(trials(counts, public, amount, check_beta(beta), rows))
+            made = Hint.of_counts(counts)
+        draft.write(made.file(public))
+        draft.replace()
+    best = min(tried, key=lambda trial: trial.extra_rows)
+    room = "" if best.max_bytes == 4096 else f" max_bytes={best.max_bytes}"
+    terms = f"{column or hint.stem} {domain} epsilon={epsilon}{room}" + (f" hint={output}" if best.hinted else "")
+    about = {"path": str(output), "bytes": len(made.packed), "pieces": len(made.marks), "terms": terms}
+    lines = [f"{output}: a hint of {count(len(made.marks), 'piece')} in {len(made.packed):,} bytes, for {public.label}"]
+    for trial in tried:
+        how = f"with the hint, followed in {trial.followed:.0%} of the builds" if trial.hinted else "without a hint"
+        lines.append(
+            f"  {trial.max_bytes:>6,} bytes, {trial.blocks:>2} blocks: {trial.extra_rows:>8,.0f} rows too many {how}"
+        )
+    lines.append(f'  best here: --index "{terms}"')
+    print_result({**about, "trials": [asdict(trial) for trial in tried]}, lines, as_json=print_json)
 
 
 @contextmanager

@@ -39,7 +39,7 @@ PLAIN_TENTHS = 12  # a piece is straight if no rank is further from it than 1.2 
 
 MAGIC = b"SCUMHINT"
 VERSION = 1
-HEADER = struct.Struct("<IB")  # pieces, and the bits of the span
+HEADER = struct.Struct("<QIB")  # ranks, pieces, and the bits of the span
 FILE_HEADER = struct.Struct("<BI")  # version, and the length of the domain's text
 CHECKSUM_BYTES = 8
 
@@ -111,7 +111,7 @@ class Hint:
         """The hint as orders and index files carry it."""
         count, size, span = len(self.marks), self.marks.size, self.span
         values = np.stack([self.marks.first, self.marks.last], axis=1).ravel()
-        header = HEADER.pack(count, span.bit_length() - 1)
+        header = HEADER.pack(size, count, span.bit_length() - 1)
         return header + pack(self.marks.starts, size - 1) + pack(values, span - 1)
 
     @classmethod
@@ -124,8 +124,8 @@ class Hint:
 
     @classmethod
     def _parsed(cls, data: bytes, size: int) -> Self:
-        count, bits = HEADER.unpack_from(data)
-        if not 1 <= count <= min(MOST_PIECES, size) or not LEAST_SPAN_BITS <= bits <= MOST_SPAN_BITS:
+        ranks, count, bits = HEADER.unpack_from(data)
+        if ranks != size or not 1 <= count <= min(MOST_PIECES, size) or not LEAST_SPAN_BITS <= bits <= MOST_SPAN_BITS:
             raise ValueError("impossible sizes")
         cut = HEADER.size + packed_bytes(count, size - 1)
         starts = unpack(data[HEADER.size : cut], count, size - 1)
@@ -135,12 +135,15 @@ class Hint:
         first, last = (np.ascontiguousarray(values[:, column]) for column in (0, 1))
         return cls(Segments(size, starts, first, last, 1))
 
-    def save(self, path: str | PathLike[str], domain: Domain) -> None:
-        """Write a file of the hint, with the domain that it is for."""
+    def file(self, domain: Domain) -> bytes:
+        """The file of the hint, with the domain that it is for."""
         text = domain.text.encode()
         body = MAGIC + FILE_HEADER.pack(VERSION, len(text)) + text + self.packed
+        return body + sha256(body).digest()[:CHECKSUM_BYTES]
+
+    def save(self, path: str | PathLike[str], domain: Domain) -> None:
         try:
-            Path(path).write_bytes(body + sha256(body).digest()[:CHECKSUM_BYTES])
+            Path(path).write_bytes(self.file(domain))
         except OSError as error:
             raise FileError(f"cannot write the hint: {error.strerror}", hint=f"check the path {path}") from error
 

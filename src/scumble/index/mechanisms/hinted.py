@@ -15,7 +15,7 @@ from scumble.index.curve import Histogram
 from scumble.index.hint import Hint
 from scumble.index.mechanisms import Halves
 from scumble.index.mechanisms.scumble import release_parts
-from scumble.privacy.noise import Noise, discrete_laplace
+from scumble.privacy.noise import Noise, add_discrete_laplace
 
 __all__ = ["CHECK_SHARE", "HintedCells", "follows", "hinted_cells", "misfit", "release_hinted"]
 
@@ -58,8 +58,9 @@ def hinted_cells(hint: Hint, rows: int, epsilon: Fraction, least: int) -> Hinted
 def misfit(counts: IntArray, cells: HintedCells, rows: int) -> IntArray:
     """SECRET: by how many rows cells are not divided as the hint has it, beyond chance, in an array of one.
 
-    A cell's rows are counted on either side of its middle mark. Its own number of rows does not matter: the tree
-    measures that. Sensitivity: 1, since a row lies in one cell and moves its difference by at most 1.
+    A cell's rows are counted on either side of its middle mark, and the two numbers subtracted, the one on the larger
+    side weighted down. How many rows a cell has does not matter: the tree measures that. Sensitivity: 1,
+    since a row lies in one cell, and weighs 1 at most in its difference.
     """
     span, ends = int(cells.edges[-1]), np.append(cells.starts[1:], len(counts))
     first, last = cells.edges[:-1], cells.edges[1:]
@@ -67,13 +68,14 @@ def misfit(counts: IntArray, cells: HintedCells, rows: int) -> IntArray:
     inner = np.flatnonzero((cells.starts < middle) & (middle < ends))
     starts, middle, ends, first, last = (each[inner] for each in (cells.starts, middle, ends, first, last))
     part = (cells.marks[middle - 1] + 1 - first) / (last - first)
-    chance = rows / span * (last - first) * part * (1 - part)
-    allowed = np.ceil(UNLIKELY * np.sqrt(chance)).astype(np.int64) + 1
-    weight = np.rint(part * (1 << PART_BITS)).astype(np.int64)
+    larger = np.maximum(part, 1 - part)
+    chance = np.sqrt(rows / span * (last - first) * part * (1 - part)) / larger
+    allowed = np.ceil(UNLIKELY * chance).astype(np.int64) + 1
+    left, right = (np.rint(each / larger * (1 << PART_BITS)).astype(np.int64) for each in (1 - part, part))
     curve = np.concatenate([[0], np.cumsum(counts)])
-    left, right = curve[middle] - curve[starts], curve[ends] - curve[middle]
-    apart = np.abs(((1 << PART_BITS) - weight) * left - weight * right) >> PART_BITS
-    return np.add.reduce(np.maximum(apart - allowed, 0), keepdims=True, initial=0)
+    left *= curve[middle] - curve[starts]
+    right *= curve[ends] - curve[middle]
+    return np.add.reduce(np.maximum((np.abs(left - right) >> PART_BITS) - allowed, 0), keepdims=True, initial=0)
 
 
 def follows(histogram: Histogram, hint: Hint, rows: int, cells: HintedCells, epsilon: Fraction, noise: Noise) -> bool:
@@ -82,7 +84,8 @@ def follows(histogram: Histogram, hint: Hint, rows: int, cells: HintedCells, eps
     Sensitivity: 1; neighbours: one row added or removed; cost: epsilon; docs/privacy.md 4.5.
     """
     words = noise.stream("hint", hint.packed, rows, cells.starts, cells.edges, epsilon)
-    released = misfit(histogram.counts, cells, rows) + discrete_laplace(1 / epsilon, 1, words)
+    released = misfit(histogram.counts, cells, rows)
+    add_discrete_laplace(released, 1 / epsilon, words)
     return int(released[0]) <= ceil(TRUSTED / epsilon)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from fractions import Fraction
 from importlib.util import find_spec
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ from scumble.index import slack as coverage
 from scumble.index.contract import Index, Terms
 from scumble.index.curve import Histogram
 from scumble.index.dp_plr import DPPLRIndex
+from scumble.index.hint import Hint
 from scumble.index.mechanisms import Tree
 from scumble.index.mechanisms import scumble as adaptive_mechanism
+from scumble.index.mechanisms.hinted import TRUSTED, HintedCells, follows, misfit
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.mechanisms.scumble import release_adaptive_curve, wide_tree
 from scumble.lab.audit.bound import Features
@@ -169,6 +172,24 @@ def blocks(epsilon: Fraction, slack: coverage.SlackName = "measured") -> Subject
     return _index(name, index, epsilon, _block_features, size=16, delta=delta)
 
 
+def hint_check(epsilon: Fraction) -> Subject:
+    """Whether keys follow a hint: of two ranks one has far more rows than the hint has it, just as many as decide."""
+    size, rows = 2, 400
+    hint = Hint.of_counts(np.full(size, rows // size))
+    marks = hint.at_many(np.arange(size))
+    cells = HintedCells(np.zeros(1, np.int64), np.array([0, hint.span]), marks)
+    more = 0
+    while int(misfit(np.array([rows + more, rows]), cells, rows)[0]) < ceil(TRUSTED / epsilon):
+        more += 1
+    one, other = (np.array([rows + more + extra, rows], dtype=np.int64) for extra in (0, 1))
+
+    def build(counts: IntArray) -> bool:
+        return follows(Histogram(counts), hint, rows, cells, epsilon, Noise.fresh())
+
+    about = "the check of a hint"
+    return tapped("hint-check", about, epsilon, (one, other), build, float, seen="whether it is followed")
+
+
 def _plr(name: str, epsilon: Fraction, *, size: int = 1, delta: Fraction = Fraction(0), **options: Any) -> Subject:
     return _index(name, DPPLRIndex(**options), epsilon, _plr_features, size=size, delta=delta)
 
@@ -257,6 +278,7 @@ _SUBJECTS: dict[str, Callable[[Fraction], Subject]] = {
     ),
     "dp-plr-blocks": blocks,
     "dp-plr-blocks-lossless": lambda e: blocks(e, "lossless"),
+    "hint-check": hint_check,
     "two-batches": two_batches,
     "crypt-epsilon": lambda e: _two_curves("crypt-epsilon", CryptEpsilonIndex(), e),
     "special": lambda e: _two_curves("special", SpecialIndex(), e, truncation_delta(e, BETA)),

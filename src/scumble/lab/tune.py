@@ -1,0 +1,79 @@
+"""Tune an index on public data: simulate it there, with and without a hint, and find the terms that read least.
+
+Public keys come in; a hint, the terms that serve best and what each choice would read come out, public as well. Nothing
+is spent: no private row is looked at. One half of the public rows plays the table, the other half gives it the hint.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scumble.errors import InvalidParameter
+from scumble.index.blocks import suitable_blocks
+from scumble.index.dp_plr import DPPLRIndex
+from scumble.index.hint import Hint
+from scumble.privacy.budget import unsafe_budget
+from scumble.types import Domain
+
+__all__ = ["Trial", "halved", "trials"]
+
+Counts = NDArray[np.int64]
+
+SIZES = (2048, 4096, 8192)  # of the file, without a hint's bytes
+BUILDS = 3
+LEAST_ROWS = 1000
+MOST_LOOKUPS = 1 << 17
+
+
+@dataclass(frozen=True)
+class Trial:
+    """PUBLIC: what an index with these terms reads beyond the answer of a lookup of one key, on public data.
+
+    `followed` says in which part of the builds the check found that the keys follow the hint.
+    """
+
+    max_bytes: int
+    blocks: int
+    hinted: bool
+    extra_rows: float
+    bytes: int
+    followed: float
+
+
+def halved(counts: Counts, seed: int = 1) -> tuple[Counts, Counts]:
+    """The rows of a public column in two halves at random: one for the hint, and one that plays the table."""
+    if counts.sum() < LEAST_ROWS:
+        raise InvalidParameter(f"there are fewer than {LEAST_ROWS:,} public rows", hint="take a larger column")
+    first = np.random.default_rng(seed).binomial(counts, 0.5).astype(np.int64)
+    return first, counts - first
+
+
+def trials(counts: Counts, domain: Domain, epsilon: Fraction, beta: Fraction, rows: int | None) -> Iterator[Trial]:
+    """Simulate every choice on public rows, as a table with so many of them, or with all of one half."""
+    public, table = halved(counts)
+    if rows is not None and rows < table.sum():
+        rng = np.random.default_rng(2)
+        kept = rng.choice(int(table.sum()), rows, replace=False)
+        table = np.bincount(np.repeat(np.arange(domain.size), table)[kept], minlength=domain.size).astype(np.int64)
+    capacity = int(table.sum())
+    for max_bytes in SIZES:
+        blocks = suitable_blocks(domain.size, capacity, epsilon, beta, max_bytes)
+        for hint in (None, Hint.of_counts(public)):
+            yield _tried(table, domain, epsilon, beta, max_bytes, blocks, hint)
+
+
+def _tried(
+    table: Counts, domain: Domain, epsilon: Fraction, beta: Fraction, max_bytes: int, blocks: int, hint: Hint | None
+) -> Trial:
+    extra, size, followed = [], 0, 0
+    ranks = np.unique(np.linspace(0, domain.size - 1, min(domain.size, MOST_LOOKUPS)).astype(np.int64))
+    for _ in range(BUILDS):
+        index = DPPLRIndex(max_bytes=max_bytes, blocks=blocks, hint=hint)
+        budget, capacity = unsafe_budget(epsilon), int(table.sum())
+        index.fit_counts(table, domain=domain, budget=budget, beta=beta, capacity=capacity)
+        extra.append(float(index.unsafe_outcome(table, ranks, ranks).extra.mean()))
+        size, followed = index.size_bytes, followed + (index.model.hint is not None)
+    return Trial(max_bytes, blocks, hint is not None, float(np.mean(extra)), size, followed / BUILDS)

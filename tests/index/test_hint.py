@@ -1,0 +1,285 @@
+"""Hints: curves of public keys, their bytes, and the check that notices wrong ones."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from scumble import DPPLRIndex, IntegerDomain, Ledger
+from scumble.errors import Corrupt, FileError, InvalidParameter, NewerVersion
+from scumble.index import dp_plr
+from scumble.index.file import HINT_LENGTH, decode, encode
+from scumble.index.hint import MAGIC, MOST_PIECES, Hint
+from scumble.index.mechanisms.hinted import CHECK_SHARE, follows, hinted_cells, misfit
+from scumble.index.segments import Segments
+from scumble.privacy.noise import Noise
+
+Counts = NDArray[np.int64]
+SIZE, ROWS = 1 << 15, 200_000
+DOMAIN = IntegerDomain(0, SIZE - 1)
+
+
+def lumpy(seed: int, rows: int = ROWS, size: int = SIZE) -> Counts:
+    """A third of the rows at 300 heavy ranks, the others in a hump; ranks are heavy whatever the seed."""
+    rng, heavy = np.random.default_rng(seed), np.random.default_rng(0).permutation(size)[:300]
+    spread = np.clip(rng.normal(size / 3, size / 9, rows - rows // 3), 0, size - 1).astype(np.int64)
+    return np.bincount(np.concatenate([spread, rng.choice(heavy, rows // 3)]), minlength=size)
+
+
+def fit(counts: Counts, noise: int = 1, **options: object) -> DPPLRIndex:
+    """An index whose noise is the same each time."""
+    index = DPPLRIndex(max_bytes=4096, **options)  # type: ignore[arg-type]
+    budget = Ledger(limit=1).spend(1, "test")
+    capacity = -(-int(counts.sum()) // 1024) * 1024
+    domain = IntegerDomain(0, len(counts) - 1)
+    return index.unsafe_fit_counts(
+        counts, Noise(bytes([noise]) * 32), domain=domain, budget=budget, beta=1e-6, capacity=capacity
+    )
+
+
+def lost(index: DPPLRIndex, counts: Counts) -> int:
+    ranks = np.arange(len(counts))
+    return int(index.unsafe_outcome(counts, ranks, ranks).missed.sum())
+
+
+# --- the curve -------------------------------------------------------------------------------------
+
+
+def test_marks_follow_the_public_keys() -> None:
+    counts = lumpy(1)
+    hint = Hint.of_counts(counts)
+    marks = hint.at_many(np.arange(SIZE))
+    assert hint.span == 1 << 19  # about twice the rows
+    assert marks[-1] == hint.span - 1 == hint.at(SIZE - 1)
+    assert marks[0] >= 0
+    assert not np.any(np.diff(marks) < 0)
+    expected = np.cumsum(counts) / ROWS
+    assert np.abs(marks / hint.span - expected).max() < 1 / 64 + 0.01
+    heaviest = int(counts.argmax())
+    assert marks[heaviest] - marks[heaviest - 1] == pytest.approx(counts[heaviest] / ROWS * hint.span, rel=0.05)
+
+
+def test_keys_that_come_independently_give_a_straight_line_and_steps_give_pieces() -> None:
+    rng = np.random.default_rng(1)
+    assert len(Hint.of_counts(np.bincount(rng.integers(0, SIZE, ROWS), minlength=SIZE)).marks) == 1
+    steps = np.zeros(SIZE, np.int64)
+    steps[[100, 5000, 5001, SIZE - 1]] = 1000
+    hint = Hint.of_counts(steps)
+    marks = hint.at_many(np.array([99, 100, 4999, 5000, 5001, SIZE - 2, SIZE - 1])) / hint.span
+    assert marks == pytest.approx([0, 0.25, 0.25, 0.5, 0.75, 0.75, 1], abs=1 / 50)
+    assert len(hint.marks) < 30
+
+
+def test_a_hint_has_so_many_pieces_at_most() -> None:
+    rng = np.random.default_rng(1)
+    counts = np.where(rng.random(1 << 17) < 0.5, 0, 400)
+    hint = Hint.of_counts(counts)
+    assert 100 < len(hint.marks) <= MOST_PIECES
+    assert len(Hint.of_counts(np.zeros(100, np.int64)).marks) == 1
+    assert Hint.of_counts(np.array([7])).at(0) == (1 << 16) - 1
+
+
+def test_of_keys_and_of_models_agree_with_of_counts() -> None:
+    keys = [5, 5, 9, 9, 9, 60]
+    public = Hint.of_keys(keys, IntegerDomain(0, 99))
+    assert public.packed == Hint.of_counts(np.bincount(keys, minlength=100)).packed
+    counts = lumpy(1)
+    for blocks in (1, 8):
+        model = fit(counts, blocks=blocks).model
+        rows = model.rows_up_to(np.arange(SIZE))
+        assert np.abs(rows - np.cumsum(counts)).max() < 1500
+        assert not np.any(np.diff(rows) < -200)
+        hint = Hint.of_models([model, model])
+        assert hint.span == 1 << 20
+        assert np.abs(hint.at_many(np.arange(SIZE)) / hint.span - np.cumsum(counts) / ROWS).max() < 0.03
+
+
+# --- bytes -----------------------------------------------------------------------------------------
+
+
+def test_bytes_and_files_come_back(tmp_path: Path) -> None:
+    hint = Hint.of_counts(lumpy(1))
+    again = Hint.unpacked(hint.packed, SIZE)
+    assert again.packed == hint.packed
+    assert again.at_many(np.arange(SIZE)).tolist() == hint.at_many(np.arange(SIZE)).tolist()
+    path = tmp_path / "public.hint"
+    hint.save(path, DOMAIN)
+    data = path.read_bytes()
+    assert Hint.is_one(data)
+    assert Hint.read(data, DOMAIN).packed == hint.packed
+    with pytest.raises(InvalidParameter, match="another domain"):
+        Hint.read(data, IntegerDomain(1, SIZE))
+    with pytest.raises(FileError):
+        hint.save(tmp_path / "no" / "folder", DOMAIN)
+    newer = bytearray(data)
+    newer[len(MAGIC)] = 2
+    with pytest.raises(NewerVersion):
+        Hint.read(bytes(newer), DOMAIN)
+    for place in (9, len(data) // 2, len(data) - 1):
+        altered = bytearray(data)
+        altered[place] ^= 1
+        with pytest.raises((Corrupt, NewerVersion)):
+            Hint.read(bytes(altered), DOMAIN)
+    for cut in (0, 5, 8, 9, 40, len(data) - 1):
+        with pytest.raises(Corrupt):
+            Hint.read(data[:cut], DOMAIN)
+
+
+def test_bytes_that_no_hint_has_are_refused() -> None:
+    hint = Hint.of_counts(lumpy(1))
+    for size in (SIZE - 1, SIZE + 1, 2 * SIZE, 1):
+        with pytest.raises(InvalidParameter, match="no hint"):
+            Hint.unpacked(hint.packed, size)
+    for data in (b"", hint.packed[:4], hint.packed[:-1], hint.packed + b"\0", b"\0\0\0\0" + hint.packed[4:]):
+        with pytest.raises(InvalidParameter, match="no hint"):
+            Hint.unpacked(data, SIZE)
+    late = Segments(SIZE, np.array([1, 50]), np.array([0, 9]), np.array([9, (1 << 16) - 1]), 1)
+    short = Segments(SIZE, np.array([0, 50]), np.array([0, 9]), np.array([9, (1 << 15) - 1]), 1)
+    twice = Segments(SIZE, np.array([0, 0]), np.array([0, 9]), np.array([9, (1 << 16) - 1]), 1)
+    for marks in (late, short, twice):
+        with pytest.raises(InvalidParameter, match="no hint"):
+            Hint.unpacked(Hint(marks).packed, SIZE)
+
+
+@pytest.mark.parametrize("blocks", [1, 8])
+def test_an_index_with_a_hint_is_read_back(blocks: int) -> None:
+    model = fit(lumpy(2), hint=Hint.of_counts(lumpy(1)), blocks=blocks).model
+    assert model.hint is not None
+    data = encode(model)
+    assert len(data) - len(model.hint.packed) - HINT_LENGTH.size <= 4096
+    again = decode(data)
+    assert encode(again) == data
+    ranks = np.arange(SIZE)
+    for mine, theirs in zip(model.of_ranks(ranks, ranks), again.of_ranks(ranks, ranks), strict=True):
+        assert mine.tolist() == theirs.tolist()
+    assert [again.lookup(rank) for rank in (0, 700, SIZE - 1)] == [model.lookup(rank) for rank in (0, 700, SIZE - 1)]
+
+
+# --- cells and check -------------------------------------------------------------------------------
+
+
+def test_ranks_that_share_a_mark_stay_in_one_cell() -> None:
+    """Otherwise a half's first ranks would be looked up in the curve of the half before: rows were lost that way."""
+    counts = np.zeros(1 << 18, np.int64)
+    counts[:50] = 4000
+    hint = Hint.of_counts(counts)
+    marks = hint.at_many(np.arange(len(counts)))
+    assert np.count_nonzero(np.diff(marks) == 0) > len(counts) // 2
+    cells = hinted_cells(hint, 200_000, Fraction(1), 16)
+    assert np.all(marks[cells.starts[1:]] > marks[cells.starts[1:] - 1])
+    assert np.all(np.diff(cells.edges) > 0)
+    assert cells.edges[0] == 0
+    assert cells.edges[-1] == hint.span
+    for blocks in (1, 8):
+        index = fit(counts, hint=hint, blocks=blocks)
+        assert index.model.hint is hint
+        assert lost(index, counts) == 0
+
+
+@given(
+    st.lists(st.integers(0, 30), min_size=8, max_size=40),
+    st.lists(st.integers(0, 30), min_size=8, max_size=40),
+    st.integers(0, 39),
+)
+def test_one_row_moves_the_misfit_by_one_at_most(public: list[int], secret: list[int], place: int) -> None:
+    size = min(len(public), len(secret))
+    cells = hinted_cells(Hint.of_counts(np.array(public[:size])), 200, Fraction(1), 1)
+    counts = np.array(secret[:size], dtype=np.int64)
+    before = int(misfit(counts, cells, 1)[0])
+    counts[place % size] += 1
+    assert abs(int(misfit(counts, cells, 1)[0]) - before) <= 1
+
+
+def test_one_row_can_move_the_misfit_by_one() -> None:
+    """So the sensitivity is 1, and noise for less would not do."""
+    cells = hinted_cells(Hint.of_counts(np.array([9, 9] * 50)), 200, Fraction(1), 1)
+    counts = np.zeros(100, np.int64)
+    counts[0] = 100
+    assert int(misfit(counts + (np.arange(100) == 0), cells, 1)[0]) - int(misfit(counts, cells, 1)[0]) == 1
+
+
+def test_right_hints_are_followed_and_wrong_ones_are_not() -> None:
+    """With the noise of twenty builds, which is the same in each run of the test."""
+    right, counts = lumpy(1), lumpy(2)
+    even = np.full(SIZE, ROWS // SIZE)
+    for public, expected in ((right, range(18, 21)), (np.roll(right, 150), [0]), (right[::-1], [0]), (even, [0])):
+        hint = Hint.of_counts(public)
+        followed = sum(fit(counts, noise, hint=hint, blocks=8).model.hint is hint for noise in range(20))
+        assert followed in expected
+
+
+@pytest.mark.parametrize("blocks", [1, 8])
+@pytest.mark.parametrize("public", [lumpy(1), np.roll(lumpy(1), 150)], ids=["right", "wrong"])
+def test_every_noise_is_paid_for(monkeypatch: pytest.MonkeyPatch, public: Counts, blocks: int) -> None:
+    """A right hint costs the check and the tree, a wrong one the check, the scout and the tree: epsilon for every row.
+
+    Counted for a row of the first rank: of what the halves release, the first half's alone.
+    """
+    paid: list[Fraction] = []
+    checks: list[Fraction] = []
+    from scumble.index.mechanisms import scumble as wide
+
+    estimate = wide.estimate
+
+    def listen(counts: Counts, tree: wide.WideTree, noise: Noise, *question: object) -> object:
+        whole = question[0] not in ("half", "hinted")
+        if whole or int(question[-2][0]) == 0:  # type: ignore[index]
+            paid.append(tree.epsilon)
+        return estimate(counts, tree, noise, *question)  # type: ignore[arg-type]
+
+    def check(*given: object) -> bool:
+        checks.append(given[-2])  # type: ignore[arg-type]
+        return follows(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(wide, "estimate", listen)
+    monkeypatch.setattr(dp_plr, "follows", check)
+    model = fit(lumpy(2), hint=Hint.of_counts(public), blocks=blocks).model
+    assert checks == [CHECK_SHARE]
+    slack = (1 - CHECK_SHARE) * (Fraction(3, 10) if blocks == 1 else Fraction(9, 20))
+    assert sum(paid) + slack + CHECK_SHARE == 1
+    assert (model.hint is None) == (len(paid) > 1)
+
+
+def test_lossless_pays_for_what_is_left_after_the_check() -> None:
+    hint, domain = Hint.of_counts(lumpy(1)), DOMAIN
+    index = DPPLRIndex(slack="lossless", hint=hint, max_bytes=4096)
+    whole, left = (index._slack.delta(epsilon, Fraction(1, 10**6), 1) for epsilon in (Fraction(1), 1 - CHECK_SHARE))
+    assert whole != left
+    for delta, enough in ((left, True), (min(whole, left) / 2, False)):
+        budget = Ledger(limit=1, delta_limit="0.1").spend(1, "test", delta=delta)
+        if enough:
+            index.fit_counts(lumpy(2), domain=domain, budget=budget, capacity=1 << 18)
+            assert lost(index, lumpy(2)) == 0
+        else:
+            with pytest.raises(InvalidParameter, match="delta"):
+                index.fit_counts(lumpy(2), domain=domain, budget=budget, capacity=1 << 18)
+
+
+@pytest.mark.parametrize(("size", "capacity"), [(SIZE, None), (SIZE - 1, 1 << 18)])
+def test_a_hint_needs_a_capacity_and_its_own_domain(size: int, capacity: int | None) -> None:
+    index, counts = DPPLRIndex(hint=Hint.of_counts(lumpy(1))), np.ones(size, np.int64)
+    budget = Ledger(limit=1).spend(1, "test")
+    with pytest.raises(InvalidParameter, match="a hint needs a capacity"):
+        index.fit_counts(counts, domain=IntegerDomain(0, size - 1), budget=budget, capacity=capacity)
+    assert budget.state == "cancelled"
+
+
+@pytest.mark.parametrize("options", [{"mechanism": "paper"}, {"slack": "paper"}])
+def test_the_published_design_knows_no_hints(options: dict[str, str]) -> None:
+    with pytest.raises(InvalidParameter, match="know no hints"):
+        DPPLRIndex(hint=Hint.of_counts(lumpy(1)), **options)  # type: ignore[arg-type]
+
+
+def test_few_ranks_or_rows_do_not_matter() -> None:
+    """A domain with fewer ranks than there could be cells, and a table of a few rows."""
+    for counts in (np.array([3, 900, 20, 0]), np.ones(9, np.int64), np.array([4])):
+        for public in (counts, np.ones_like(counts), np.zeros_like(counts)):
+            index = fit(counts, hint=Hint.of_counts(public))
+            assert lost(index, counts) == 0
+    small = np.bincount(np.random.default_rng(1).integers(0, SIZE, 100), minlength=SIZE)
+    for blocks in (1, 32):
+        assert lost(fit(small, hint=Hint.of_counts(lumpy(1)), blocks=blocks), small) == 0
