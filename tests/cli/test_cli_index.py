@@ -201,7 +201,7 @@ def test_a_damaged_index_file_is_refused(command: list[str], index_file: Path) -
         (whole[:20], "truncated or altered"),
         (b"", "not a Scumble index file"),
         (bytes(flipped), "truncated or altered"),
-        (bytes(newer), "format version 9; this Scumble reads up to 3"),
+        (bytes(newer), "format version 9; this Scumble reads up to 4"),
     ):
         index_file.write_bytes(data)
         name, *options = command

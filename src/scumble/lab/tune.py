@@ -16,6 +16,7 @@ from scumble.index.blocks import suitable_blocks
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.hint import Hint
 from scumble.privacy.budget import unsafe_budget
+from scumble.privacy.noise import Noise
 from scumble.types import Domain
 
 __all__ = ["Trial", "halved", "trials"]
@@ -43,21 +44,22 @@ class Trial:
     followed: float
 
 
-def halved(counts: Counts, seed: int = 1) -> tuple[Counts, Counts]:
-    """The rows of a public column in two halves at random: one for the hint, and one that plays the table."""
+def halved(counts: Counts, most: int | None = None) -> tuple[Counts, Counts]:
+    """The rows of a public column in two halves at random: for the hint, and to play the table, with `most` at most.
+
+    By a key that everybody knows, so that the same data gives the same halves.
+    """
     if counts.sum() < LEAST_ROWS:
         raise InvalidParameter(f"there are fewer than {LEAST_ROWS:,} public rows", hint="take a larger column")
-    first = np.random.default_rng(seed).binomial(counts, 0.5).astype(np.int64)
-    return first, counts - first
+    ranks = np.repeat(np.arange(len(counts)), counts)
+    shuffled = ranks[np.argsort(Noise(bytes(32)).stream("halves")(len(ranks)))]
+    first, second = shuffled[: len(ranks) // 2], shuffled[len(ranks) // 2 :][:most]
+    return np.bincount(first, minlength=len(counts)), np.bincount(second, minlength=len(counts))
 
 
 def trials(counts: Counts, domain: Domain, epsilon: Fraction, beta: Fraction, rows: int | None) -> Iterator[Trial]:
     """Simulate every choice on public rows, as a table with so many of them, or with all of one half."""
-    public, table = halved(counts)
-    if rows is not None and rows < table.sum():
-        rng = np.random.default_rng(2)
-        kept = rng.choice(int(table.sum()), rows, replace=False)
-        table = np.bincount(np.repeat(np.arange(domain.size), table)[kept], minlength=domain.size).astype(np.int64)
+    public, table = halved(counts, rows)
     capacity = int(table.sum())
     for max_bytes in SIZES:
         blocks = suitable_blocks(domain.size, capacity, epsilon, beta, max_bytes)

@@ -20,15 +20,25 @@ from scumble.wire.requests import IndexOrder
 __all__ = ["can_retry", "content_digest", "lost_table", "paid_again", "terms_of", "unfinished"]
 
 
+SINCE = ("hint",)
+
+
 def content_digest(key: bytes, schema: Schema, rows: bytes) -> str:
     """SECRET: a schema and the digest of rows of it, under a key that only their owner has."""
     return hmac.digest(key, json.dumps(schema.to_json()).encode() + rows, "sha256").hex()
 
 
 def terms_of(orders: Sequence[IndexOrder], spends: Sequence[Spend], capacity: int | None, page_rows: int) -> str:
-    """A digest of everything besides the rows that the releases of a load depend on."""
+    """A digest of everything besides the rows that the releases of a load depend on.
+
+    What an order may say since then and does not is left out: so a load that was left unfinished is known again.
+    """
     costs = [[str(exact(s.epsilon, "epsilon")), str(exact(s.delta, "delta")), s.rows_per_user] for s in spends]
-    content = {"orders": list(map(to_fields, orders)), "costs": costs, "capacity": capacity, "page_rows": page_rows}
+    stated = [
+        {name: value for name, value in to_fields(order).items() if name not in SINCE or value is not None}
+        for order in orders
+    ]
+    content = {"orders": stated, "costs": costs, "capacity": capacity, "page_rows": page_rows}
     content["design"] = DESIGN
     return hmac.digest(b"scumble terms v1", json.dumps(content).encode(), "sha256").hex()
 
