@@ -21,14 +21,13 @@ from scumble.enclave import kernels
 from scumble.enclave.dummies import Dummies
 from scumble.enclave.grants import Cost, Payment
 from scumble.enclave.kernels import Words
+from scumble.enclave.orders import blocks_of, check_orders, index_of, paid_budget
 from scumble.enclave.pages import DataKeys, RunWriter, Scratch, reserve_run
 from scumble.enclave.validation import RowCheck, rules_of
 from scumble.enclave.versions import History, OpenVersion, Pending
 from scumble.errors import Exists, InvalidParameter, Refused, Stale
-from scumble.index.blocks import suitable_blocks
-from scumble.index.dp_plr import DESIGN, DPPLRIndex
+from scumble.index.dp_plr import DESIGN
 from scumble.index.file import IndexModel, encode
-from scumble.privacy.budget import unsafe_budget
 from scumble.privacy.noise import Fact, Noise
 from scumble.wire.catalog import Run, Table
 from scumble.wire.requests import BeginLoad, Build, IndexOrder, RowLayout
@@ -274,28 +273,12 @@ class Load:
         for chunk in keys.chunks():
             cumulative += kernels.cumulative_counts(chunk[:, 0], order.domain.size)
         counts = np.diff(cumulative, prepend=0)
-        paid = unsafe_budget(  # the owner's ledger has drawn it
-            order.epsilon, delta=order.delta, label=order.attribute, rows_per_user=order.rows_per_user
-        )
-        index = DPPLRIndex(
-            max_bytes=order.max_bytes,
-            mechanism=order.mechanism,
-            slack=order.slack,
-            alpha_s=order.alpha_s,
-            blocks=self._blocks(order),
-        )
+        nullable = self.table.schema[order.attribute].nullable
+        index, paid = index_of(order, blocks_of(order, self._capacity, nullable=nullable)), paid_budget(order)
         index.unsafe_fit_counts(
             counts, self._noise(order), domain=order.domain, budget=paid, beta=order.beta, capacity=self._capacity
         )
-        return self._placed(index.model, counts, real_rows, nullable=self.table.schema[order.attribute].nullable)
-
-    def _blocks(self, order: IndexOrder) -> int:
-        """As many blocks as were asked for, or as suit what is public of the rows."""
-        if order.blocks is not None or order.mechanism == "paper" or order.slack == "paper":
-            return order.blocks or 1
-        epsilon, nullable = order.epsilon / order.rows_per_user, self.table.schema[order.attribute].nullable
-        terms = order.domain.size, self._capacity, epsilon, order.beta, order.max_bytes
-        return suitable_blocks(*terms, nullable=nullable)
+        return self._placed(index.model, counts, real_rows, nullable=nullable)
 
     def _placed(self, index: IndexModel, counts: Words, real_rows: int, *, nullable: bool) -> "_Placed":
         """Where the rows of a run go. With blocks there is room for them, and for as many rows as were sent after them.
@@ -397,6 +380,7 @@ def begin_load(version: OpenVersion, request: BeginLoad) -> Load | None:
             f"the table {request.table!r} is there, with other columns or indexes",
             hint="load into a table of another name",
         )
+    check_orders(request.orders)
     return Load(version.storage, table, request.orders, page_rows, memory_bytes, request.batch, cost)
 
 

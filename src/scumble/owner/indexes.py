@@ -94,7 +94,7 @@ class IndexSpec:
             mechanism=self.mechanism,
             slack=self.slack,
             alpha_s=self.alpha_s,
-            blocks=self.blocks or 1,
+            blocks=1 if self.blocks is None else self.blocks,
         )
         index.check(terms)
         return IndexOrder(
