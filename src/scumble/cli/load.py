@@ -110,6 +110,7 @@ def load(
       beta=1e-6            the chance that any query at all loses a row
       slack=lossless       never lose a row, for a little delta
       blocks=1             rows as they are sorted: no dummies, wider lookups
+      columns=day,ward     the columns that its copy of the rows holds
       rows_per_user=3      the most rows one person has
       max_bytes=4096       how large the index may be
     and for research, to compare with the published design
