@@ -145,7 +145,8 @@ class Table:
 
     def _is_held_right(self, run: Run) -> bool:
         """Whether a run holds columns that there are, its own among them, and the same as its like of other batches."""
-        places = [place for place in range(len(self.schema)) if place in self.held(run)]
+        held = set(self.held(run))
+        places = [place for place in range(len(self.schema)) if place in held]
         own = run.columns is None or run.attribute in [self.schema.columns[place].name for place in places]
         return own and list(self.held(run)) == places and dict(self.copies)[run.attribute] == run.columns
 
