@@ -14,6 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from clinics import Clinic, clinic
+from clinics import rows as clinic_rows
 from databases import events
 from e2e_answers import Plain, difference
 
@@ -26,6 +28,9 @@ from scumble.store.backup import backup_to, restore_from
 from scumble.store.files import FileStore
 from scumble.store.transcript import comparable
 from scumble.wire.catalog import Run
+from serving import serving
+
+__all__ = ["clinic"]
 
 NAMES = ("day", "ward", "amount", "note", "k", "odd, name")
 TYPES = {"ward": 'category(["a","b","c"])', "note": "text(6)"}
@@ -323,3 +328,33 @@ def test_the_provider_sees_the_same_whatever_the_rows_are(tmp_path: Path, monkey
             seen.append(comparable(events(db)))
     assert seen[0] == seen[1]
     assert len(seen[0]) > 100
+
+
+def test_at_a_service(tmp_path: Path) -> None:
+    """Where the enclave is a process, whose store is at the end of a pipe."""
+    with serving(tmp_path / "service") as service, service.create("db", tmp_path, limit=1000) as db:
+        for seed in (1, 2):
+            load(db, NARROW, seed)
+        assert _wrong(db, 13, 25)[0] == []
+        pages = sum(run.pages * len(db.table("t").held(run)) for run in db.table("t").runs)
+        assert db.check() == pages
+        db.rekey()
+        assert _wrong(db, 14, 10)[0] == []
+
+
+def test_an_analyst_s_batch_has_the_copies_of_the_others(clinic: Clinic) -> None:
+    index = "k int:0:999 epsilon=1"
+    clinic.owner.load("t", clinic_rows(40), indexes=[f"{index} columns=k"], capacity=48, page_rows=16)
+    clinic.owner.grant("ada", clinic.identity("ada"), {"t": ["read", "load"]}, epsilon=2)
+    with clinic.analyst("ada") as ada:
+        for columns in ("", " columns=k,v"):
+            with pytest.raises(Exists):
+                ada.load("t", clinic_rows(5), indexes=[index + columns], capacity=16, page_rows=16)
+        ada.load("t", clinic_rows(5), indexes=[f"{index} columns=K"], capacity=16, page_rows=16)
+        for sql in (
+            "SELECT count(*) FROM t WHERE k >= 0",
+            "SELECT count(*) FROM t WHERE v >= 0",
+            "SELECT count(*) FROM t",
+        ):
+            assert ada.sql(sql).fetchall() == clinic.owner.sql(sql).fetchall() == [(45,)]
+        assert ada.check() == clinic.owner.table("t").runs[0].pages * 3 + 3
