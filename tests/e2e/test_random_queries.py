@@ -101,7 +101,11 @@ def kinds(db: Database, tables: list[RandomTable], queries: list[Query]) -> Coun
         else:
             found["joined"] += len(statement.query.fetches) > 1
         found["with rows"] += rows > 0
-        found["indexed"] += any(table.indexes for table in db.explain(query.sql, query.params).tables)
+        explained = db.explain(query.sql, query.params).tables
+        found["indexed"] += any(table.indexes for table in explained)
+        copies = [(table, scan.copy_columns) for table in explained for scan in table.scans]
+        found["narrow"] += any(table.indexes and held is not None for table, held in copies)
+        found["passed over"] += any(table.passed_over for table in explained)
     return found
 
 
@@ -117,8 +121,9 @@ def test_the_generator_reaches_every_part(tmp_path: Path) -> None:
     assert total["refused"] < 180 * 0.1
     assert total["aggregates"] > 180 * 0.1
     assert total["rows"] > 180 * 0.4
-    for kind in ("direct", "grouped", "joined", "indexed"):
+    for kind in ("direct", "grouped", "joined", "indexed", "passed over"):
         assert total[kind] > 4, (kind, total)
+    assert total["narrow"]  # tests/e2e/test_narrow_copies.py asks for them
     assert total["with rows"] > 180 * 0.4
 
 

@@ -19,7 +19,7 @@ from scumble.enclave.grants import Cost
 from scumble.enclave.loads import Load
 from scumble.enclave.pages import RunReader
 from scumble.errors import InvalidParameter, Tampered
-from scumble.index.blocks import Blocks, suitable_blocks
+from scumble.index.blocks import Blocks
 from scumble.index.file import decode
 from scumble.types import IntegerDomain
 from scumble.wire.catalog import Run, Table
@@ -205,19 +205,6 @@ def test_as_many_blocks_as_suit_the_capacity() -> None:
     assert blocks is not None
     assert len(blocks) == SIZE // 8
     assert run.capacity - 20_000 <= 200 + PAGE_ROWS
-
-
-@pytest.mark.parametrize("kind", ["integer", "integer not null"])
-def test_the_terms_for_one_row_say_how_many_blocks_suit(kind: str) -> None:
-    table = table_of(kind)
-    domain, beta = IntegerDomain(0, 2**20 - 1), Fraction(1, 10**6)
-    order = IndexOrder(table.schema.columns[0].name, domain, Fraction(3), Fraction(0), beta, 3, 4096, "measured")
-    load = Load(MemoryStorage(), table, (order,), PAGE_ROWS, 1 << 20, "ba" * 16, NOTHING)
-    load._capacity = 10**5
-    suitable = suitable_blocks(2**20, 10**5, Fraction(1), beta, 4096, nullable=kind == "integer")
-    assert 1 < load._blocks(order) == suitable < 32
-    assert [load._blocks(replace(order, blocks=blocks)) for blocks in (1, 7)] == [1, 7]
-    assert load._blocks(replace(order, slack="paper")) == load._blocks(replace(order, mechanism="paper")) == 1
 
 
 def test_a_block_with_far_too_many_rows_takes_the_dummies_of_the_others() -> None:

@@ -13,6 +13,7 @@ from scumble.enclave.dummies import Dummies
 from scumble.enclave.grants import AccessList, Cost, Payment
 from scumble.enclave.loads import Load, begin_load, draft_load
 from scumble.enclave.manifests import open_manifest
+from scumble.enclave.orders import Copy
 from scumble.enclave.pages import RunReader
 from scumble.enclave.vault import Unlocked, Vault
 from scumble.enclave.versions import History, OpenVersion
@@ -139,7 +140,7 @@ def test_every_word_of_a_text_is_kept(length: int, words: int) -> None:
 def test_nothing_is_sealed_without_room_for_it() -> None:
     load = Load(MemoryStorage(), TABLE, (), PAGE_ROWS, 1 << 20, BATCH, NOTHING)
     with pytest.raises(InvalidParameter, match="no room"):
-        load._seal("00" * 16, None, None, 16)
+        load._seal("00" * 16, Copy(None, None), None, 16)
 
 
 def test_as_many_dummies_are_added_as_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:

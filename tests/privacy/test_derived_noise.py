@@ -98,11 +98,13 @@ def test_every_field_of_an_order_is_among_the_terms() -> None:
         "mechanism": "paper",
         "alpha_s": Fraction(8),
         "blocks": 4,
+        "columns": ("k",),
         "hint": b"a curve",
     }
     assert set(others) == {field.name for field in fields(IndexOrder)}
     encoded = {encode_facts(index_terms(replace(ORDER, **{name: value}))) for name, value in others.items()}
     assert len(encoded | {encode_facts(index_terms(ORDER))}) == len(others) + 1
+    assert index_terms(ORDER)[-1] is ORDER.blocks  # nothing follows that an earlier commit's noise was not named by
 
 
 # --- no two questions share a stream ----------------------------------------------------------------

@@ -46,6 +46,20 @@ def test_widths_alone_say_how_large_a_run_is() -> None:
     assert shape.columns == ((0, 16 * 3 + 16, 3), (3 * (16 * 3 + 16), 16 * 70 + 16, 3))
 
 
+def test_a_run_has_no_room_for_columns_that_it_lacks() -> None:
+    catalog = json.loads(json.dumps(CATALOG_0_1))
+    catalog["tables"][0]["row_bytes"] = [3, 70]
+    for columns, expected in (([1], ((0, 64, 0), (0, 1136, 3))), ([0], ((0, 64, 3), (192, 1136, 0)))):
+        catalog["tables"][0]["runs"][0]["columns"] = columns
+        shape = stated_shapes(pack(json.dumps(catalog).encode(), b"", b"signed"))[1]["ab"]
+        assert shape.columns == expected
+        assert shape.tags_bytes == 3 * 16
+    for wrong in (None, 5):
+        catalog["tables"][0]["runs"][0]["columns"] = wrong
+        with pytest.raises(Tampered):
+            stated_shapes(pack(json.dumps(catalog).encode(), b"", b"signed"))
+
+
 def test_widths_that_are_not_the_schemas_are_tampered_with() -> None:
     fields = Table("t0", "t", SCHEMA, ()).to_json()
     assert Table.from_json(fields).schema == SCHEMA

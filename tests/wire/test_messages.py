@@ -112,6 +112,7 @@ def test_the_wire_of_a_load_and_of_an_opening() -> None:
                 "mechanism": "scumble",
                 "alpha_s": None,
                 "blocks": None,
+                "columns": None,
                 "hint": None,
             }
         ],

@@ -25,11 +25,13 @@ from scumble.owner.ledger import Ledger
 from scumble.owner.loading import MEMORY_BYTES, PAGE_ROWS, LoadOptions, LoadReport
 from scumble.owner.suggest import Suggestion, suggest
 from scumble.privacy.budget import show
+from scumble.wire.catalog import Run
 
 __all__ = ["load"]
 
 _BYTES = re.compile(r"(\d{1,15})\s*([kmgt]i?b?|b)?", re.ASCII | re.IGNORECASE)
 _NO_INDEX = "every query will read the whole table; see --index"
+_WHOLE = "every column, in the order of loading, for queries that need more than an index holds"
 
 
 def load(
@@ -108,6 +110,7 @@ def load(
       beta=1e-6            the chance that any query at all loses a row
       slack=lossless       never lose a row, for a little delta
       blocks=1             rows as they are sorted: no dummies, wider lookups
+      columns=day,ward     the columns that its copy of the rows holds
       hint=FILE            a public curve: see `scumble index tune`
       rows_per_user=3      the most rows one person has
       max_bytes=4096       how large the index may be
@@ -175,14 +178,18 @@ def _as_lines(report: LoadReport) -> list[str]:
     ]
     for run in report.runs:
         if run.index is None:
-            lines.append(f"  no index  {_NO_INDEX}")
+            lines.append(f"  no index  {_NO_INDEX}" if len(report.runs) == 1 else f"  all       {_WHOLE}")
             continue
         about = summarize(decoded(run.index))
         lines.append(
             f"  index     {run.attribute} {about.domain}: {count(about.segments, 'segment')} in {about.bytes:,} bytes, "
-            f"slack {about.slack_rows:,} rows"
+            f"slack {about.slack_rows:,} rows{_held(run)}"
         )
     return lines
+
+
+def _held(run: Run) -> str:
+    return "" if run.columns is None else f", with {count(len(run.columns), 'column')}"
 
 
 def _published_lines(published: Suggestion | None) -> list[str]:

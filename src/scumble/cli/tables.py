@@ -45,7 +45,7 @@ def tables(
 
 def table_lines(table: Table) -> Iterator[str]:
     """Describe a table in words, line by line."""
-    pages = sum(run.pages for run in table.runs) * len(table.schema)
+    pages = sum(run.pages * len(table.held(run)) for run in table.runs)
     yield (
         f"{table.name}: capacity {table.capacity:,} rows, {pages:,} sealed pages in {count(len(table.runs), 'run')}, "
         f"{_table_bytes(table):,} bytes"
@@ -55,11 +55,12 @@ def table_lines(table: Table) -> Iterator[str]:
     for name, type_ in rows:
         yield f"  {name:<{width}}  {type_}"
     for run in table.runs:
-        yield f"  {_run_line(run)}"
+        yield f"  {_run_line(table, run)}"
 
 
-def _run_line(run: Run) -> str:
-    size = f"{run.pages:,} pages of {run.page_rows:,} rows for each column"
+def _run_line(table: Table, run: Run) -> str:
+    held = "each column" if run.columns is None else ", ".join(_names(table, run))
+    size = f"{run.pages:,} pages of {run.page_rows:,} rows for {held}"
     if run.index is None:
         return f"no index: {size}, in no order"
     index = decoded(run.index)
@@ -84,7 +85,8 @@ def _as_json(table: Table) -> dict[str, Any]:
                 "capacity": run.capacity,
                 "page_rows": run.page_rows,
                 "pages": run.pages,
-                "bytes": _run_bytes(table, run),
+                "bytes": table.run_bytes(run),
+                "columns": _names(table, run),
                 "index": None if run.index is None else summarize(decoded(run.index)).as_dict(),
             }
             for run in table.runs
@@ -93,11 +95,12 @@ def _as_json(table: Table) -> dict[str, Any]:
 
 
 def _table_bytes(table: Table) -> int:
-    return sum(_run_bytes(table, run) for run in table.runs)
+    return sum(map(table.run_bytes, table.runs))
 
 
-def _run_bytes(table: Table, run: Run) -> int:
-    return run.pages * sum(table.slot_bytes(place, run.page_rows) for place in range(len(table.schema)))
+def _names(table: Table, run: Run) -> list[str]:
+    """The columns that a run holds."""
+    return [table.schema.columns[place].name for place in table.held(run)]
 
 
 def drop(

@@ -3,7 +3,7 @@
 Rows are SECRET until they are sealed; the runs' catalog entries are public, and all that they say of the rows is in
 their indexes. `Load.build` is the whole of it: for each indexed attribute, sort its keys obliviously, count them
 obliviously, learn the index; then sort the rows by their keys, each dummy into the block that wants it, and seal the
-columns page by page. The owner has spent and drawn each index's budget before.
+columns page by page: those that the copy holds. The owner has spent and drawn each index's budget before.
 """
 
 import os
@@ -21,15 +21,13 @@ from scumble.enclave import kernels
 from scumble.enclave.dummies import Dummies
 from scumble.enclave.grants import Cost, Payment
 from scumble.enclave.kernels import Words
+from scumble.enclave.orders import Copy, blocks_of, check_orders, copies_of, index_of, paid_budget
 from scumble.enclave.pages import DataKeys, RunWriter, Scratch, reserve_run
 from scumble.enclave.validation import RowCheck, rules_of
 from scumble.enclave.versions import History, OpenVersion, Pending
 from scumble.errors import Exists, InvalidParameter, Refused, Stale
-from scumble.index.blocks import suitable_blocks
-from scumble.index.dp_plr import DESIGN, DPPLRIndex
+from scumble.index.dp_plr import DESIGN
 from scumble.index.file import IndexModel, encode
-from scumble.index.hint import Hint
-from scumble.privacy.budget import unsafe_budget
 from scumble.privacy.noise import Fact, Noise
 from scumble.wire.catalog import Run, Table
 from scumble.wire.requests import BeginLoad, Build, IndexOrder, RowLayout
@@ -183,6 +181,7 @@ class Load:
     ) -> None:
         self.batch, self.cost = batch, cost
         self._storage, self.table, self._orders, self._page_rows = storage, table, orders, page_rows
+        self._copies = copies_of(table.schema, orders)
         self._layout = RowLayout(table.schema, tuple(order.domain.size for order in orders))
         # Two chunks are merged at a time, and a third is being read or written.
         chunk_rows = memory_bytes // (24 * self._layout.words) // page_rows * page_rows
@@ -239,9 +238,10 @@ class Load:
         self._check.settle(0, capacity)
         self._capacity, self._keys, self._noise_key = capacity, keys, keys.noise()
         self._fingerprint = self._fingerprint_under(keys)
-        self._names = [os.urandom(16).hex() for _ in self._orders or (None,)]
-        for name in self._names:
-            reserve_run(self._storage, self.table, name, capacity // self._page_rows, self._page_rows)
+        self._names = [os.urandom(16).hex() for _ in self._copies]
+        pages = capacity // self._page_rows
+        for name, copy in zip(self._names, self._copies, strict=True):
+            reserve_run(self._storage, self.table, name, pages, self._page_rows, copy.columns)
 
     def confirm(self, real_rows: int) -> None:
         """Refuse another number of real rows than were sent: BadRows."""
@@ -257,15 +257,17 @@ class Load:
         return self._built
 
     def _build(self, real_rows: int) -> Iterator[tuple[Run, Dummies]]:
-        if not self._orders:
-            yield self._seal(self._names[0], None, None, self._capacity), Dummies.after(real_rows)
-            return
         learned = [self._learn(place, real_rows) for place in range(len(self._orders))]
-        self._add_dummies(max(placed.capacity for placed in learned) - len(self._rows))
-        for place, (name, order, placed) in enumerate(zip(self._names, self._orders, learned, strict=True)):
+        runs = list(zip(self._names, self._copies, strict=True))
+        by_key, as_loaded = runs[: len(self._orders)], runs[len(self._orders) :]
+        # These are sealed first, while the rows lie in the order of loading.
+        whole = [self._seal(name, copy, None, self._capacity) for name, copy in as_loaded]
+        self._add_dummies(max([self._capacity, *(placed.capacity for placed in learned)]) - len(self._rows))
+        for place, ((name, copy), placed) in enumerate(zip(by_key, learned, strict=True)):
             key_word, seen = self._layout.key_offset + place, np.zeros(1, np.int64)
             self._rows.sort(key_word, partial(placed.write_keys, key_word=key_word, seen=seen))
-            yield self._seal(name, order.attribute, placed.index, placed.capacity), placed.dummies
+            yield self._seal(name, copy, placed.index, placed.capacity), placed.dummies
+        yield from ((run, Dummies.after(real_rows)) for run in whole)
 
     def _learn(self, place: int, real_rows: int) -> "_Placed":
         """Count the sorted keys at or below each rank, and release the index. Cost: what the owner has drawn."""
@@ -275,29 +277,12 @@ class Load:
         for chunk in keys.chunks():
             cumulative += kernels.cumulative_counts(chunk[:, 0], order.domain.size)
         counts = np.diff(cumulative, prepend=0)
-        paid = unsafe_budget(  # the owner's ledger has drawn it
-            order.epsilon, delta=order.delta, label=order.attribute, rows_per_user=order.rows_per_user
-        )
-        index = DPPLRIndex(
-            max_bytes=order.max_bytes,
-            mechanism=order.mechanism,
-            slack=order.slack,
-            alpha_s=order.alpha_s,
-            blocks=self._blocks(order),
-            hint=None if order.hint is None else Hint.unpacked(order.hint, order.domain.size),
-        )
+        nullable = self.table.schema[order.attribute].nullable
+        index, paid = index_of(order, blocks_of(order, self._capacity, nullable=nullable)), paid_budget(order)
         index.unsafe_fit_counts(
             counts, self._noise(order), domain=order.domain, budget=paid, beta=order.beta, capacity=self._capacity
         )
-        return self._placed(index.model, counts, real_rows, nullable=self.table.schema[order.attribute].nullable)
-
-    def _blocks(self, order: IndexOrder) -> int:
-        """As many blocks as were asked for, or as suit what is public of the rows."""
-        if order.blocks is not None or order.mechanism == "paper" or order.slack == "paper":
-            return order.blocks or 1
-        epsilon, nullable = order.epsilon / order.rows_per_user, self.table.schema[order.attribute].nullable
-        terms = order.domain.size, self._capacity, epsilon, order.beta, order.max_bytes
-        return suitable_blocks(*terms, nullable=nullable)
+        return self._placed(index.model, counts, real_rows, nullable=nullable)
 
     def _placed(self, index: IndexModel, counts: Words, real_rows: int, *, nullable: bool) -> "_Placed":
         """Where the rows of a run go. With blocks there is room for them, and for as many rows as were sent after them.
@@ -329,18 +314,19 @@ class Load:
         terms = DESIGN, index_terms(order), self._capacity, self._layout.words, self._layout.key_offset
         return Noise.derived(self._noise_key, "index", batch=self.batch, terms=terms, digest=self._fingerprint)
 
-    def _seal(self, name: str, attribute: str | None, index: IndexModel | None, capacity: int) -> Run:
+    def _seal(self, name: str, copy: Copy, index: IndexModel | None, capacity: int) -> Run:
         """Seal the first rows as a run: all that are real are among them."""
         if self._keys is None:
             raise InvalidParameter("no room was made for the runs", hint="reserve it first")
-        writer = RunWriter(self._storage, self._keys, self.table, name, capacity // self._page_rows, self._page_rows)
+        pages, page_rows = capacity // self._page_rows, self._page_rows
+        writer = RunWriter(self._storage, self._keys, self.table, name, pages, page_rows, copy.columns)
         for first_page, rows in self._pieces(capacity):
-            for place, column in enumerate(self.table.schema):
-                offset = self._layout.column_offsets[place]
+            for place in range(len(self.table.schema)) if copy.columns is None else copy.columns:
+                column, offset = self.table.schema.columns[place], self._layout.column_offsets[place]
                 words = rows[:, offset] if column.type.words == 1 else rows[:, offset : offset + column.type.words]
                 writer.write(place, first_page, words, self._validity(rows, place) if column.nullable else None)
         encoded = None if index is None else encode(index)
-        return Run(name, self.batch, attribute, capacity, self._page_rows, encoded, writer.finish())
+        return Run(name, self.batch, copy.attribute, capacity, page_rows, encoded, writer.finish(), copy.columns)
 
     def _pieces(self, capacity: int) -> Iterator[tuple[int, Words]]:
         step = max(1, SEALED_ROWS // self._page_rows) * self._page_rows
@@ -371,6 +357,7 @@ def index_terms(order: IndexOrder) -> tuple[Fact, ...]:
         order.alpha_s,
         order.blocks,
         # As a load that an earlier commit has left unfinished named it: the same rows get the same noise.
+        *(() if order.columns is None else (("columns", *order.columns),)),
         *(() if order.hint is None else (("hint", order.hint),)),
     )
 
@@ -395,12 +382,12 @@ def begin_load(version: OpenVersion, request: BeginLoad) -> Load | None:
         if not version.grant.may("load", table.name):
             raise Refused
         version.manifest.access.check_left(version.grant, cost, request.batch)
-    attributes = tuple(order.attribute for order in request.orders) or (None,)
-    if table.schema != request.schema or (table.runs and table.attributes != attributes):
+    if table.schema != request.schema or (table.runs and table.copies != copies_of(table.schema, request.orders)):
         raise Exists(
             f"the table {request.table!r} is there, with other columns or indexes",
             hint="load into a table of another name",
         )
+    check_orders(request.orders)
     return Load(version.storage, table, request.orders, page_rows, memory_bytes, request.batch, cost)
 
 

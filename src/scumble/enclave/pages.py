@@ -123,20 +123,39 @@ class _Sealing:
         return self.page_rows * self.columns[column].page_row_bytes
 
 
-def reserve_run(storage: Storage, table: Table, run: str, pages: int, page_rows: int) -> None:
-    """Make room for a run: a `RunWriter` of its name may then have more pages, or fewer."""
-    storage.create_run(run, [(pages, table.slot_bytes(column, page_rows)) for column in range(len(table.schema))])
+Held = tuple[int, ...] | None
+"""PUBLIC: the places of the columns that a run holds; None stands for all."""
+
+
+def reserve_run(storage: Storage, table: Table, run: str, pages: int, page_rows: int, columns: Held = None) -> None:
+    """Make room for a run: a `RunWriter` of its name may then have more pages, or fewer. What it lacks has none."""
+    storage.create_run(
+        run,
+        [
+            (pages if columns is None or place in columns else 0, table.slot_bytes(place, page_rows))
+            for place in range(len(table.schema))
+        ],
+    )
 
 
 class RunWriter:
     """Seals the pages of a new run, any pages of any column at a time."""
 
-    def __init__(self, storage: Storage, keys: DataKeys, table: Table, run: str, pages: int, page_rows: int) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        keys: DataKeys,
+        table: Table,
+        run: str,
+        pages: int,
+        page_rows: int,
+        columns: Held = None,
+    ) -> None:
         self._storage, self.run = storage, run
         self._sealing = _Sealing(keys, table, run, pages, page_rows)
-        sizes = [self._sealing.page_bytes(column) for column in range(len(table.schema))]
-        self._tags = [bytearray(pages * TAG_BYTES) for _ in sizes]
-        reserve_run(storage, table, run, pages, page_rows)
+        held = [columns is None or place in columns for place in range(len(table.schema))]
+        self._tags = [bytearray(pages * TAG_BYTES if here else 0) for here in held]
+        reserve_run(storage, table, run, pages, page_rows, columns)
 
     def write(self, column: int, first_page: int, words: Words, valid: Mask | None) -> None:
         """Seal and store whole pages; `words` has a multiple of page_rows rows."""
@@ -212,8 +231,8 @@ class RunReader:
 def reseal_run(storage: Storage, table: Table, run: Run, reader: RunReader, keys: DataKeys) -> Run:
     """Open every page of a run and seal it again, under a new name and so a new key."""
     name = os.urandom(16).hex()
-    writer = RunWriter(storage, keys, table, name, run.pages, run.page_rows)
-    for column in range(len(table.schema)):
+    writer = RunWriter(storage, keys, table, name, run.pages, run.page_rows, run.columns)
+    for column in table.held(run):
         for first in range(0, run.pages, RESEALED_PAGES):
             count = min(RESEALED_PAGES, run.pages - first)
             writer.write_pages(column, first, reader.open_pages(column, first, count).reshape(count, -1))

@@ -225,9 +225,9 @@ class CompiledPlan:
         self.table = table
         self.output = plan.output if isinstance(plan.output, RowColumns) else Accumulation(plan.output, table.schema)
         self.predicates = [_compiled(predicate, table.schema) for predicate in plan.predicates]
-        read = plan.output.reads.union(*map(columns_of, plan.predicates))
+        outputs = plan.output.reads(table.schema)
+        read = set(outputs).union(*map(columns_of, plan.predicates))
         self.widest_bytes = max((table.schema.columns[place].page_row_bytes for place in read), default=1)
-        outputs = _output_columns(plan.output, table.schema)
         self.kept_bytes = 0 if isinstance(self.output, RowColumns) else self.output.answer_bytes
         self.columns = [tuple(dict.fromkeys([*columns_of(part), *outputs])) for part in plan.predicates]
 
@@ -264,14 +264,16 @@ def _row_bytes(columns: tuple[int, ...], schema: Schema) -> int:
 def _rows_read(plan: CompiledPlan, execution: Execution) -> int:
     """The rows of all pages of an execution, matching or not.
 
-    Refused if a page is not there or is named twice for one predicate, so that the work has a public bound; and if the
-    answer would be larger than any that an owner asks for.
+    Refused if a column or a page is not there, or a page is named twice for one predicate, so that the work has a
+    public bound; and if the answer would be larger than any that an owner asks for.
     """
     rows = pages = 0
     ends: dict[tuple[int, int], int] = {}
     for scan in execution.scans:
         if not (0 <= scan.run < len(plan.table.runs) and 0 <= scan.predicate < len(plan.predicates)):
             raise InvalidParameter("there is no such run or predicate", hint="prepare the plan again")
+        if not plan.table.runs[scan.run].holds(plan.columns[scan.predicate]):
+            raise InvalidParameter("the run does not hold a column of the plan", hint="read another copy of the rows")
         run, end = plan.table.runs[scan.run], ends.get((scan.run, scan.predicate), 0)
         for first, count in scan.pages:
             if not end <= first <= first + count <= run.pages:
@@ -294,17 +296,6 @@ def _batches(plan: CompiledPlan, execution: Execution, reader: Reader) -> Iterat
         predicate, columns = plan.predicates[number], plan.columns[number]
         for first, count in _pieces(pages, max(1, BATCH_BYTES // (run.page_rows * plan.widest_bytes))):
             yield Batch(pages_of_run, first, count, columns, dummies, predicate)
-
-
-def _output_columns(output: Aggregates | RowColumns, schema: Schema) -> list[int]:
-    """The columns that an output reads: to count what cannot be null, none is read."""
-    if isinstance(output, RowColumns):
-        return list(output.columns)
-    read = list(output.group_by)
-    for aggregate in output.aggregates:
-        only_counted = aggregate.parts(schema) == (COUNT,)
-        read += [place for place in sorted(aggregate.columns) if not only_counted or schema.columns[place].nullable]
-    return read
 
 
 def _pieces(pages: Sequence[PageRange], most: int) -> Iterator[PageRange]:

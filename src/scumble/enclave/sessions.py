@@ -202,8 +202,8 @@ class EnclaveSession:
 
     def _check_pages(self, request: requests.CheckPages) -> None:
         reader, _ = self._current.reader(request.run)
-        if not 0 <= request.column < len(reader.run.tag_hashes):
-            raise InvalidParameter("the table has no column of this number", hint="upgrade Scumble")
+        if not 0 <= request.column < len(reader.run.tag_hashes) or not reader.run.holds([request.column]):
+            raise InvalidParameter("the run has no column of this number", hint="upgrade Scumble")
         reader.open_pages(request.column, request.first_page, request.pages)
 
     # --- changes: drafts of the version after the one that is open ----------------------------------

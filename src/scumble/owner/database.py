@@ -224,9 +224,9 @@ class Database(Custody):
             if self._versions.grant is None:
                 self._versions.session.ask(CheckChain())
             runs = [(table, run) for table in self._versions.catalog.tables for run in table.runs]
-            total, done = sum(run.pages * len(table.schema) for table, run in runs), 0
+            total, done = sum(run.pages * len(table.held(run)) for table, run in runs), 0
             for table, run in runs:
-                for column in range(len(table.schema)):
+                for column in table.held(run):
                     for first in range(0, run.pages, CHECKED_PAGES):
                         count = min(CHECKED_PAGES, run.pages - first)
                         self._versions.session.ask(CheckPages(run.id, column, first, count))

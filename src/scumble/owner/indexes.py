@@ -4,6 +4,7 @@ An `IndexSpec` is what the owner wrote; its `order()` has the exact amounts, for
 is public and chosen by the owner: nothing here looks at a row.
 """
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,12 +21,17 @@ from scumble.index.file import decode, decoded
 from scumble.index.hint import Hint
 from scumble.index.slack import SLACKS, SlackName, lossless_delta
 from scumble.privacy.budget import Exact, exact, row_delta
-from scumble.types import Domain, parse_domain
+from scumble.types import Domain, Schema, parse_domain
 from scumble.wire.requests import IndexOrder
 
 __all__ = ["IndexSpec", "capacity_cost", "index_cost"]
 
-_OPTION = re.compile(r"(?<!\s)\s+(epsilon|beta|rows_per_user|max_bytes|slack|mechanism|alpha_s|blocks|hint)=(\S+)\s*$")
+_NAME = r'(?:"(?:[^"\\]|\\.)*"|[^\s",]+)'
+_OPTION = re.compile(
+    r"(?<!\s)\s+(?:(epsilon|beta|rows_per_user|max_bytes|slack|mechanism|alpha_s|blocks|hint)=(\S+)"
+    rf"|(columns)=({_NAME}(?:,{_NAME})*))\s*$"
+)
+_BARE = re.compile(r"[^\W\d]\w*")
 PREVIOUS = "previous"
 _FORM = 'write it like "amount decimal:0:100000:0.01 epsilon=0.5"'
 
@@ -35,6 +41,7 @@ class IndexSpec:
     """PUBLIC: an index on a column: its domain, and what it may cost. `max_bytes` bounds the index file.
 
     Rows are laid out in padded blocks, as many as suit their number; `blocks=1` lays them out as they are sorted.
+    The copy of the rows that it finds holds these `columns`, the indexed one always among them, or all of them.
     `hint` guides the index by what is public already: "previous", the indexes of the table's earlier batches; the path
     of a file that `scumble index tune` has written, or of an index; a `Hint`; or a column of public keys.
     `mechanism`, `slack` and `alpha_s` are for research: with "paper", "paper" and a number, the index is the published
@@ -51,6 +58,7 @@ class IndexSpec:
     mechanism: str = "scumble"
     alpha_s: Exact | None = None
     blocks: int | None = None
+    columns: tuple[str, ...] | None = None
     hint: Any = None
 
     @classmethod
@@ -59,9 +67,10 @@ class IndexSpec:
         options: dict[str, str] = {}
         rest = text
         while match := _OPTION.search(rest):
-            if match[1] in options:
-                raise InvalidParameter(f"{match[1]} is there twice in {text!r}", hint=_FORM)
-            options[match[1]] = match[2]
+            option, value = (match[1], match[2]) if match[1] else (match[3], match[4])
+            if option in options:
+                raise InvalidParameter(f"{option} is there twice in {text!r}", hint=_FORM)
+            options[option] = value
             rest = rest[: match.start()]
         column, _, domain = rest.strip().partition(" ")
         if not domain.strip() or "epsilon" not in options:
@@ -77,6 +86,7 @@ class IndexSpec:
             options.get("mechanism", "scumble"),
             options.get("alpha_s"),
             _whole("blocks", options["blocks"]) if "blocks" in options else None,
+            _read_names(options["columns"]) if "columns" in options else None,
             options.get("hint"),
         )
 
@@ -91,7 +101,20 @@ class IndexSpec:
         parts += [f"mechanism={self.mechanism}"] if self.mechanism != "scumble" else []
         parts += [f"alpha_s={self.alpha_s}"] if self.alpha_s is not None else []
         parts += [f"blocks={self.blocks}"] if self.blocks is not None else []
+        held = None if self.columns is None else map(_shown, self.columns or [self.column])
+        parts += [] if held is None else [f"columns={','.join(held)}"]
         return " ".join(parts + ([f"hint={self.hint}"] if isinstance(self.hint, str | PathLike) else []))
+
+    def within(self, schema: Schema) -> Self:
+        """The same with columns under their own names, each once, in the schema's order; None where these are all."""
+        column = schema[self.column].name
+        if self.columns is None:
+            return replace(self, column=column)
+        names = [schema[name].name for name in self.columns]
+        if len(set(names)) < len(names):
+            raise InvalidParameter("an index holds a column twice", hint="name each of its columns once")
+        held = tuple(each.name for each in schema if each.name in (column, *names))
+        return replace(self, column=column, columns=None if len(held) == len(schema) else held)
 
     def order(self, earlier: Sequence[bytes] = ()) -> IndexOrder:
         """What the enclave is asked to build and the ledger is charged for it; refused if it could not be built.
@@ -107,7 +130,7 @@ class IndexSpec:
             mechanism=self.mechanism,
             slack=self.slack,
             alpha_s=self.alpha_s,
-            blocks=self.blocks or 1,
+            blocks=1 if self.blocks is None else self.blocks,
             hint=hint,
         )
         index.check(terms if hint is None else replace(terms, capacity=1))  # by then there is one
@@ -123,6 +146,7 @@ class IndexSpec:
             self.mechanism,
             index.alpha_s,
             self.blocks,
+            self.columns,
             None if hint is None else hint.packed,
         )
 
@@ -192,6 +216,18 @@ def _charged_delta(needed: Fraction, epsilon: Fraction, rows_per_user: int) -> F
     if delta >= 1:
         raise InvalidParameter("a lossless index at this price would need a delta of 1", hint="take a smaller beta")
     return delta
+
+
+def _read_names(text: str) -> tuple[str, ...]:
+    """The names in a list such as `day,"odd name"`: in quotes they are strings of JSON."""
+    try:
+        return tuple(str(json.loads(name)) if name[0] == '"' else name for name in re.findall(_NAME, text))
+    except ValueError:
+        raise InvalidParameter("a name in quotes cannot be read", hint='it is a string of JSON: "odd name"') from None
+
+
+def _shown(name: str) -> str:
+    return name if _BARE.fullmatch(name) else json.dumps(name)
 
 
 def _whole(name: str, text: str) -> int:

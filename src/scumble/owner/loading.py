@@ -339,7 +339,7 @@ def _ordered(schema: Schema, options: LoadOptions) -> Schema:
 
 def _indexes_of(table: Table, indexes: Sequence[IndexSpec]) -> list[IndexSpec]:
     """The indexes under their columns' own names, in the order that the table has them in."""
-    named = {(name := table.schema[spec.column].name): replace(spec, column=name) for spec in indexes}
+    named = {spec.column: spec for spec in (each.within(table.schema) for each in indexes)}
     if len(named) < len(indexes):
         raise InvalidParameter("a column is indexed twice", hint="one index for each column is enough")
     there = [attribute for attribute in table.attributes if attribute is not None]
@@ -348,6 +348,13 @@ def _indexes_of(table: Table, indexes: Sequence[IndexSpec]) -> list[IndexSpec]:
             f"the table {table.name!r} is there, and has other indexes",
             hint=f"a batch needs an index on each of {', '.join(there)}" if there else "its batches have no index",
         )
+    for attribute, places in table.copies:
+        held = None if places is None else tuple(table.schema.columns[place].name for place in places)
+        if attribute is not None and named[attribute].columns != held:
+            raise Exists(
+                f"the table {table.name!r} is there, and its index on {attribute!r} holds other columns",
+                hint="its copies hold all columns" if held is None else f"columns={','.join(held)}",
+            )
     return [named[name] for name in there or named]
 
 

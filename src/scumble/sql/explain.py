@@ -24,14 +24,28 @@ SHOWN = 4  # ranges in the text; JSON has all of them
 
 @dataclass(frozen=True)
 class ScanExplanation:
-    """Pages of one run: `ranks` are (first, last), `positions` (start, stop), `pages` (first, how many)."""
+    """Pages of one run: `ranks` are (first, last), `positions` (start, stop), `pages` (first, how many).
+
+    `sorted_by` is the attribute of the run's copy of the rows, None if they lie in the order of loading, and
+    `copy_columns` are the columns that the copy holds, None if it holds all.
+    """
 
     run: str
+    sorted_by: str | None
+    copy_columns: list[str] | None
     index: str | None
     ranks: list[tuple[int, int]]
     positions: list[tuple[int, int]]
     pages: list[tuple[int, int]]
     of_pages: int
+
+
+@dataclass(frozen=True)
+class PassedOver:
+    """An index that was not used because its copy of the rows lacks these columns, which the statement reads."""
+
+    index: str
+    missing: list[str]
 
 
 @dataclass(frozen=True)
@@ -46,9 +60,11 @@ class TableExplanation:
     table: str
     indexes: list[str]
     reason: str
+    passed_over: list[PassedOver]
     scans: list[ScanExplanation]
     pages_read: int
     pages_of_full_scan: int
+    has_narrow_copies: bool
     rows_read: int
     capacity: int
     expected_overhead_rows: int
@@ -122,14 +138,19 @@ def _table(access: TableAccess, enclave: list[str], owner: list[str]) -> TableEx
         if scan.run.index is not None and scan.ranks
     )
     answer, answer_rows, answer_bytes = _answer(access, schema)
-    full = paths.paths[0].runs if paths.paths else ()
     return TableExplanation(
         table=paths.table.name,
         indexes=[attribute for attribute in access.attributes if attribute is not None],
         reason=access.reason,
+        passed_over=[
+            PassedOver(str(path.attribute), [schema.columns[place].name for place in path.lacks(paths.columns)])
+            for path in paths.passed_over
+        ],
         scans=[
             ScanExplanation(
                 scan.run.id,
+                scan.run.attribute,
+                None if scan.run.columns is None else [schema.columns[place].name for place in scan.run.columns],
                 scan.run.attribute if scan.ranks else None,
                 list(scan.ranks),
                 list(scan.positions),
@@ -139,7 +160,8 @@ def _table(access: TableAccess, enclave: list[str], owner: list[str]) -> TableEx
             for scan in access.scans
         ],
         pages_read=access.pages,
-        pages_of_full_scan=sum(run.pages for run in full),
+        pages_of_full_scan=paths.pages_of_everything,
+        has_narrow_copies=any(columns is not None for _, columns in paths.table.copies),
         rows_read=access.rows,
         capacity=paths.table.capacity,
         expected_overhead_rows=min(overhead, access.rows),
@@ -181,10 +203,14 @@ def _answer(access: TableAccess, schema: Schema) -> tuple[str, int, int]:
 def _table_lines(table: TableExplanation) -> list[tuple[int, str]]:
     how = f"by its index on {' and '.join(table.indexes)}" if table.indexes else "by a full oblivious scan"
     lines = [(0, f"{table.table}: {how} ({table.reason})")]
+    lines += [
+        (1, f"not by its index on {each.index}: that copy does not hold {', '.join(each.missing)}")
+        for each in table.passed_over
+    ]
     for scan in table.scans:
         if scan.index is not None:
             lines.append((1, f"ranks {_ranges(scan.ranks, 0)} of {scan.index}, positions {_ranges(scan.positions, 1)}"))
-        lines.append((1, f"run {scan.run}: {_pages(scan.pages)} of {scan.of_pages:,}"))
+        lines.append((1, f"run {scan.run}{_copy(table, scan)}: {_pages(scan.pages)} of {scan.of_pages:,}"))
     if table.indexes:
         lines.append((1, f"reads about {table.expected_overhead_rows:,} rows more than the ranges hold, for privacy"))
         lines.append((1, f"chance that a row is lost: at most {table.beta:g}"))
@@ -198,6 +224,15 @@ def _table_lines(table: TableExplanation) -> list[tuple[int, str]]:
     padded = f", padded to {PADDED_BYTES}" if table.answer_bytes + 1 < PADDED_BYTES else ""
     lines.append((1, f"and an answer of {table.answer_bytes:,} bytes{padded}: {_of(table)}"))
     return lines
+
+
+def _copy(table: TableExplanation, scan: ScanExplanation) -> str:
+    """Which copy of the rows a run is of, if they differ in more than their order."""
+    if not table.has_narrow_copies:
+        return ""
+    order = "in the order of loading" if scan.sorted_by is None else f"by {scan.sorted_by}"
+    held = "all columns" if scan.copy_columns is None else ", ".join(scan.copy_columns)
+    return f" (the copy {order}, with {held})"
 
 
 def _of(table: TableExplanation) -> str:

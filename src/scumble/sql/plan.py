@@ -1,10 +1,12 @@
 """Access paths: for a predicate and its bounds, the pages that hold every matching row, read in the cheapest way.
 
 Every *attribute*, a column that has an index, is a path to the rows: the values that matching rows can have become
-ranks, the index turns ranks into positions, and positions lie on pages. The path that reads the fewest bytes wins.
-Costs come from public values only. The provider will see the pages; the bounds are sealed.
+ranks, the index turns ranks into positions, and positions lie on pages. Of the paths whose copies hold every column
+that is read, the one that reads the fewest bytes wins. Costs come from public values only. The provider will see the
+pages; the bounds are sealed.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -171,7 +173,9 @@ def _union_access(paths: "Paths", words: list[int], limit: int) -> TableAccess |
             guards = _guards(paths, part, rest, words)
             bytes_read = sum(paths.cost(path.scans(keys)) for path, keys in guards)
             narrow = all(len(keys.intervals) <= MOST_INTERVALS for _, keys in guards)
-            if len(guards) > 1 and narrow and bytes_read < (limit if best is None else best[0]):
+            # Each of its predicates reads the others' keys, too: a condition that never matches may be by any of them.
+            held = all(path.lacks(other.place for other, _ in guards) == () for path, _ in guards)
+            if len(guards) > 1 and narrow and held and bytes_read < (limit if best is None else best[0]):
                 best = bytes_read, guards
     return None if best is None else _access(paths, best[1], words)
 
@@ -210,17 +214,21 @@ def _access(paths: "Paths", guards: "list[tuple[Path, Cover]]", words: list[int]
 
 
 class Path:
-    """One way to the rows: by an attribute's index, or in the order of loading if there is no index."""
+    """One way to the rows: by an attribute's index, or in the order of loading. Its `copy` may lack some columns."""
 
-    __slots__ = ("attribute", "column", "indexes", "place", "runs", "type")
+    __slots__ = ("attribute", "column", "copy", "indexes", "place", "runs", "type")
 
-    def __init__(self, table: Table, attribute: str | None) -> None:
-        self.attribute = attribute
+    def __init__(self, table: Table, attribute: str | None, copy: tuple[int, ...] | None = None) -> None:
+        self.attribute, self.copy = attribute, copy
         self.place = -1 if attribute is None else table.schema.place(attribute)
         self.column: Column = table.schema.columns[self.place]
         self.type = self.column.type
         self.runs = table.runs_by(attribute)
         self.indexes = [None if run.index is None else decoded(run.index) for run in self.runs]
+
+    def lacks(self, places: Iterable[int]) -> tuple[int, ...]:
+        """Those of the columns at these places that it does not hold."""
+        return () if self.copy is None else tuple(place for place in places if place not in self.copy)
 
     def scans(self, keys: Cover | None, predicate: int = 0) -> list[RunScan]:
         """The scans that find every row whose key is in the cover; all rows if there is none."""
@@ -253,20 +261,33 @@ class Path:
 
 
 class Paths:
-    """All ways to the rows of one table for one predicate and output: made once, used for any parameters."""
+    """All ways to the rows of one table for one predicate and output: made once, used for any parameters.
+
+    `paths` are those by copies that hold every column which is read; `passed_over` are indexes that the predicate asks
+    for, and whose copies lack some of these columns.
+    """
 
     __slots__ = (
-        "_everything", "_one", "_page_bytes", "bounds", "columns", "output", "paths", "plan", "predicate", "table"
+        "_everything", "_one", "_page_bytes", "bounds", "columns", "output", "passed_over", "paths", "plan",
+        "predicate", "table",
     )  # fmt: skip
 
     def __init__(self, table: Table, predicate: Predicate, bounds: Bounds, output: Aggregates | RowColumns) -> None:
         self.table, self.predicate, self.bounds, self.output = table, predicate, bounds, output
         self.plan = Plan(table.id, (predicate,), output)
-        self.columns = tuple(sorted(output.reads.union(columns_of(predicate))))
-        self.paths = [Path(table, attribute) for attribute in table.attributes]
+        asked = set(columns_of(predicate))
+        self.columns = tuple(sorted(asked.union(output.reads(table.schema))))
+        every = [Path(table, *copy) for copy in table.copies]
+        self.paths = [path for path in every if not path.lacks(self.columns)]
+        self.passed_over = [path for path in every if path.lacks(self.columns) and path.place in asked]
         self._page_bytes: dict[int, int] = {}
-        self._everything = self.paths[0].scans(None) if self.paths else []
+        self._everything: list[RunScan] = min((path.scans(None) for path in self.paths), key=self.cost, default=[])
         self._one = self._single_leaf()
+
+    @property
+    def pages_of_everything(self) -> int:
+        """How many pages of each column a full scan reads: of the copy that has fewest."""
+        return sum(scan.page_count for scan in self._everything)
 
     def page_bytes(self, run: Run) -> int:
         """How many bytes a page of every column takes that the plan reads."""

@@ -116,8 +116,9 @@ def _table_shapes(fields: dict[str, Any]) -> list[tuple[str, Shape]]:
         capacity, page_rows = run["capacity"], run["page_rows"]
         if not (is_count(capacity) and is_count(page_rows)):
             raise ValueError
-        pages = -(-capacity // page_rows)
-        shapes.append((run["id"], Shape.of([(pages, page_rows * size + TAG_BYTES) for size in row_bytes])))
+        pages, held = -(-capacity // page_rows), run.get("columns", range(len(row_bytes)))
+        shape = [(pages if place in held else 0, page_rows * size + TAG_BYTES) for place, size in enumerate(row_bytes)]
+        shapes.append((run["id"], Shape.of(shape)))
     return shapes
 
 

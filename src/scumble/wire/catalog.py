@@ -1,12 +1,13 @@
 """The catalog: the tables of one version of a database, and the runs that hold their rows. PUBLIC, all of it.
 
 It is the open part of a manifest: what the provider may know. A table's rows were loaded in batches; for every batch
-there is one run for each indexed attribute, a copy of the batch's rows sorted by that attribute; or, if no attribute is
-indexed, one run in the order of loading.
+there is one run for each indexed attribute, a copy of the batch's rows sorted by that attribute, with all of their
+columns or with some. If none of them has all, one more run has, in the order of loading.
 """
 
 import base64
 import html
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -20,7 +21,10 @@ TAG_BYTES = 16
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """PUBLIC: an immutable sorted copy of one batch of rows. Its index is a file's bytes here: planners decode it."""
+    """PUBLIC: an immutable sorted copy of one batch of rows. Its index is a file's bytes here: planners decode it.
+
+    `columns` are the places of the columns that it holds, ascending; None stands for all of the table's.
+    """
 
     id: str
     batch: str
@@ -29,19 +33,29 @@ class Run:
     page_rows: int
     index: bytes | None
     tag_hashes: tuple[str, ...]
+    columns: tuple[int, ...] | None = None
 
     @property
     def pages(self) -> int:
+        """How many pages each column has that it holds."""
         return -(-self.capacity // self.page_rows)
 
+    def holds(self, places: Iterable[int]) -> bool:
+        """Whether it has all of these columns."""
+        return self.columns is None or all(place in self.columns for place in places)
+
     def to_json(self) -> dict[str, Any]:
+        """As release 0.1 wrote it, if it holds all columns."""
         index = None if self.index is None else base64.b64encode(self.index).decode()
-        return {**asdict(self), "index": index, "tag_hashes": list(self.tag_hashes)}
+        fields = {**asdict(self), "index": index, "tag_hashes": list(self.tag_hashes)}
+        held = fields.pop("columns")
+        return fields if held is None else {**fields, "columns": list(held)}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
         index = None if fields["index"] is None else base64.b64decode(fields["index"])
-        return cls(**{**fields, "index": index, "tag_hashes": tuple(fields["tag_hashes"])})
+        columns = tuple(fields["columns"]) if "columns" in fields else None
+        return cls(**{**fields, "index": index, "tag_hashes": tuple(fields["tag_hashes"]), "columns": columns})
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +69,7 @@ class Table:
 
     @cached_property
     def attributes(self) -> tuple[str | None, ...]:
-        """The attributes that the runs are sorted by, in the order of their making; (None,) if nothing is indexed."""
+        """The attributes that the runs are sorted by, in the order of their making; None for the order of loading."""
         return tuple(dict.fromkeys(run.attribute for run in self.runs))
 
     @cached_property
@@ -65,6 +79,19 @@ class Table:
     def runs_by(self, attribute: str | None) -> tuple[Run, ...]:
         """The runs sorted by one attribute: together they hold every row once."""
         return self._runs_by[attribute]
+
+    @cached_property
+    def copies(self) -> "tuple[tuple[str | None, tuple[int, ...] | None], ...]":
+        """What the runs of every batch are sorted by, and the columns that they hold."""
+        return tuple((attribute, self.runs_by(attribute)[0].columns) for attribute in self.attributes)
+
+    def held(self, run: Run) -> tuple[int, ...]:
+        """The places of the columns that a run holds."""
+        return tuple(range(len(self.schema))) if run.columns is None else run.columns
+
+    def run_bytes(self, run: Run) -> int:
+        """How many sealed bytes a run has."""
+        return run.pages * sum(self.slot_bytes(place, run.page_rows) for place in self.held(run))
 
     @property
     def capacity(self) -> int:
@@ -102,12 +129,26 @@ class Table:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
-        """The inverse; Tampered if the table states other widths than its schema has. Release 0.1 stated none."""
+        """The inverse; Tampered if the table states other widths than its schema has, or columns that it has not.
+
+        Release 0.1 stated neither.
+        """
         schema = Schema.from_json(fields["schema"])
         widths = [column.page_row_bytes for column in schema]
         if fields.get("row_bytes", widths) != widths:
             raise Tampered
-        return cls(fields["id"], fields["name"], schema, tuple(map(Run.from_json, fields["runs"])))
+        table = cls(fields["id"], fields["name"], schema, tuple(map(Run.from_json, fields["runs"])))
+        whole = not table.runs or any(columns is None for _, columns in table.copies)
+        if not whole or not all(map(table._is_held_right, table.runs)):
+            raise Tampered
+        return table
+
+    def _is_held_right(self, run: Run) -> bool:
+        """Whether a run holds columns that there are, its own among them, and the same as its like of other batches."""
+        held = set(self.held(run))
+        places = [place for place in range(len(self.schema)) if place in held]
+        own = run.columns is None or run.attribute in [self.schema.columns[place].name for place in places]
+        return own and list(self.held(run)) == places and dict(self.copies)[run.attribute] == run.columns
 
 
 @dataclass(frozen=True, eq=False)

@@ -242,10 +242,13 @@ class Aggregates:
     aggregates: tuple[Aggregate, ...]
     group_by: tuple[int, ...] = ()
 
-    @property
-    def reads(self) -> frozenset[int]:
-        """The places of the columns that are read for it."""
-        return frozenset(self.group_by).union(*(aggregate.columns for aggregate in self.aggregates))
+    def reads(self, schema: Schema) -> list[int]:
+        """The places of the columns that are read for it: to count what cannot be null, none is."""
+        read = list(self.group_by)
+        for aggregate in self.aggregates:
+            only_counted = aggregate.parts(schema) == (COUNT,)
+            read += [place for place in sorted(aggregate.columns) if not only_counted or schema.columns[place].nullable]
+        return read
 
     @property
     def nodes(self) -> int:
@@ -289,9 +292,9 @@ class RowColumns:
 
     columns: tuple[int, ...]
 
-    @property
-    def reads(self) -> frozenset[int]:
-        return frozenset(self.columns)
+    def reads(self, schema: Schema) -> list[int]:
+        """The places of the columns that are read for it."""
+        return list(self.columns)
 
     @property
     def nodes(self) -> int:

@@ -237,8 +237,8 @@ class IndexOrder:
     """PUBLIC: one index of a load. The ledger was charged epsilon and delta, for users of up to rows_per_user rows.
 
     With `alpha_s` the slack is the formula that the paper prints, which promises nothing about lost rows. Rows are
-    laid out in so many padded `blocks`, or in as many as suit their number. `hint` is a public curve that the keys may
-    follow, packed as index/hint.py has it.
+    laid out in so many padded `blocks`, or in as many as suit their number. The copy of the rows that it finds holds
+    these `columns`, or all of them. `hint` is a public curve that the keys may follow, packed as index/hint.py has it.
     """
 
     attribute: str
@@ -252,6 +252,7 @@ class IndexOrder:
     mechanism: str = "scumble"
     alpha_s: Fraction | None = None
     blocks: int | None = None
+    columns: tuple[str, ...] | None = None
     hint: bytes | None = None
 
 
