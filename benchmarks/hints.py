@@ -4,6 +4,7 @@ One half of the rows of each kind gives the hint, drawn at random, and the other
 as good as data of the same kind can make it. `previous` is what an index of the first half, as it is released, gives.
 """
 
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 
 from benchmarks.data import KEYS, identifiers, make_counts
 from benchmarks.figure import Figure, Size, fitted, say
-from benchmarks.overhead import BETA, MAX_BYTES, lost_rows, overhead_rows
+from benchmarks.overhead import BETA, CACHE, MAX_BYTES, OTHER_KEYS, lost_rows, overhead_rows
+from benchmarks.paper.data import Unavailable
 from scumble import DPPLRIndex
 from scumble.index.blocks import suitable_blocks
 from scumble.index.file import IndexModel
@@ -39,11 +41,21 @@ def build(counts: Counts, hint: Hint | None) -> IndexModel:
     ).model
 
 
+def _found() -> dict[str, Counts]:
+    """Keys that no distribution of ours has made: those that can be had here."""
+    found = {}
+    for name, load in OTHER_KEYS.items():
+        with suppress(Unavailable):
+            found[name] = load(CACHE)
+    return found
+
+
 def measure(size: Size) -> Figure:
     """For each kind of keys, the overhead with no hint and with each hint."""
     terms, figure = SIZES[size], Figure("hints")
     kinds = {name: make_counts(name, terms["size"], terms["rows"]) for name in KEYS}
     kinds["clustered identifiers (made up)"] = identifiers(terms["ids"])
+    kinds |= _found() if size != "tiny" else {}
     values: dict[str, object] = {}
     for name, counts in kinds.items():
         say(f"hints: {name} keys")
