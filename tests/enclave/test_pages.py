@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import json
 import struct
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from scumble.enclave.grants import AccessList
 from scumble.enclave.manifests import seal_manifest
 from scumble.enclave.pages import DataKeys, RunReader, RunWriter, Scratch, reseal_run
 from scumble.errors import Tampered
+from scumble.types import Schema, parse_type
 from scumble.wire.catalog import TAG_BYTES, Catalog, Run, Table
 
 PAGE_ROWS, PAGES = 16, 5
@@ -65,15 +67,57 @@ def test_no_pages_have_no_rows(kind: str) -> None:
     assert fetched.valid is None or len(fetched.valid) == 0
 
 
+@pytest.mark.parametrize("older", [False, True])
 @pytest.mark.parametrize("nullable", ["", " not null"])
 @pytest.mark.parametrize("kind", TYPES)
-def test_every_type_comes_back(kind: str, nullable: str) -> None:
+def test_every_type_comes_back(kind: str, nullable: str, older: bool) -> None:
     table, storage = table_of(kind + nullable), MemoryStorage()
+    if older:
+        table = _as_in_0_1(table)
     run = _written(table, storage)
     _check(table, RunReader(storage, KEYS, table, run))
-    slot = PAGE_ROWS * (table.schema.columns[0].type.width_bytes + (not nullable)) + TAG_BYTES
+    marks = 0 if nullable else PAGE_ROWS if older else PAGE_ROWS // 8
+    slot = PAGE_ROWS * table.schema.columns[0].type.width_bytes + marks + TAG_BYTES
     assert storage.shapes[RUN] == [(PAGES, slot)]
     assert len(storage.pages[RUN, 0]) == PAGES * slot
+
+
+def _as_in_0_1(table: Table) -> Table:
+    """With columns as wide as release 0.1 wrote them."""
+    return replace(
+        table,
+        schema=Schema(
+            tuple(replace(c, type=replace(c.type, narrow=False), null_bits=not c.nullable) for c in table.schema)
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "expected"),
+    [
+        ("utinyint", [0, 255, 7, 128], "00ff0780"),
+        ("usmallint", [65535, 1], "ffff0100"),
+        ("uinteger", [2**32 - 1, 2], "ffffffff02000000"),
+        (f"category({json.dumps([f'{n:03d}' for n in range(256)])})", [255, 128, 1], "ff8001"),
+        (f"category({json.dumps([f'{n:03d}' for n in range(257)])})", [256, 128], "00018000"),
+    ],
+)
+def test_words_without_a_sign_take_no_bit_for_it(kind: str, words: list[int], expected: str) -> None:
+    type_ = parse_type(kind)
+    assert type_.to_page(np.array(words, np.int64)).tobytes().hex() == expected
+    assert type_.widened(type_.from_page(np.frombuffer(bytes.fromhex(expected), np.uint8))).tolist() == words
+
+
+def test_a_null_is_a_bit_of_the_byte_that_the_format_says() -> None:
+    table, storage = table_of("tinyint"), MemoryStorage()
+    valid = np.zeros(2 * PAGE_ROWS, np.uint8)
+    for row in (0, 3, 15, 16 + 5):  # an eighth of a page is two rows: row r is bit r // 2 of byte r % 2
+        valid[row] = 1
+    writer = RunWriter(storage, KEYS, table, RUN, 2, PAGE_ROWS)
+    writer.write(0, 0, np.zeros(2 * PAGE_ROWS, np.int64), valid)
+    run = Run(RUN, "b", None, 2 * PAGE_ROWS, PAGE_ROWS, None, writer.finish())
+    pages = RunReader(storage, KEYS, table, run).open_pages(0, 0, 2).reshape(2, -1)
+    assert pages[:, PAGE_ROWS:].tolist() == [[1 << 0, 1 << 1 | 1 << 7], [0, 1 << 2]]
 
 
 def test_many_columns_and_a_run_sealed_anew() -> None:

@@ -116,7 +116,7 @@ def catalog_of(path: Path, source: str, values: list[Any], **options: Any) -> st
     except ScumbleError:
         return None
     shown = table.to_json()
-    return json.dumps([shown["schema"], shown["row_bytes"]])
+    return json.dumps([shown["schema"], shown["row_bits"]])
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -206,7 +206,7 @@ def sizes(home: Path, source: Any, **options: Any) -> tuple[Any, list[int]]:
     with scumble.create(home, limit=1) as db:
         db.load("t", source, capacity=64, page_rows=16, **options)
         shown = db.table("t").to_json()
-        return (shown["schema"], shown["row_bytes"]), sorted(path.stat().st_size for path in home.rglob("*.pages"))
+        return (shown["schema"], shown["row_bits"]), sorted(path.stat().st_size for path in home.rglob("*.pages"))
 
 
 def test_pages_are_as_large_whatever_the_rows_are(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ AnyStore = TypeVar("AnyStore", bound=Store)
 SCHEMA = Schema(
     (
         Column("amount", parse_type("bigint"), False),
-        Column("day", parse_type("date"), True),
+        Column("day", parse_type("date"), True, null_bits=False),  # as release 0.1 wrote it
         Column("flag", parse_type("boolean"), False),
     )
 )
@@ -99,4 +99,4 @@ def files(folder: Path) -> set[str]:
 
 CATALOG_0_1 = json.loads(public_part(manifest(1, {"ab": 3, "cd": 2})))
 """The public part of a manifest as release 0.1 wrote it: without the widths of rows."""
-del CATALOG_0_1["tables"][0]["row_bytes"]
+del CATALOG_0_1["tables"][0]["row_bits"]

@@ -87,7 +87,7 @@ def test_a_catalog_altered_anywhere_has_shapes_that_fit_or_is_tampered(place: tu
 def test_a_catalog_that_would_take_forever_is_tampered() -> None:
     for field, value in (("digits", 10**15), ("max_bytes", 10**4000)):
         catalog = json.loads(json.dumps(CATALOG))
-        del catalog["tables"][0]["row_bytes"]  # as release 0.1 wrote it
+        del catalog["tables"][0]["row_bits"]  # as release 0.1 wrote it
         catalog["tables"][0]["schema"][0]["type"] = {"kind": "decimal", "sql": "decimal", field: value, "digits": value}
         with pytest.raises(Tampered):
             stated_shapes(pack(json.dumps(catalog).encode(), b"", b"signed"))
@@ -245,7 +245,7 @@ def test_a_catalog_with_other_widths_is_followed_and_then_forgotten(tmp_path: Pa
     check_run(store, "ab", 4)
     genuine = store.head()
     catalog = json.loads(public_part(genuine))
-    catalog["tables"][0]["row_bytes"][0] = 4
+    catalog["tables"][0]["row_bits"][0] = 32
     _put_head(tmp_path, pack(json.dumps(catalog).encode(), b"", b"signed"))
     store.head()
     with pytest.raises(Tampered):

@@ -1,9 +1,9 @@
 """Pages: how columns of words are sealed for the provider, page by page, and opened again.
 
 Plaintext pages are SECRET. A page holds the values of some rows of one column, narrowed to the width of its type, then,
-if the column is nullable, a byte for each row that is 1 where there is a value. Its nonce is (column, page), its
-associated data says whose it is, and its tag has to be the one that the manifest vouches for: a page that was altered,
-swapped, truncated or taken from elsewhere is Tampered.
+if the column is nullable, a bit for each row that is 1 where there is a value; a byte in earlier tables. Its nonce is
+(column, page), its associated data says whose it is, and its tag has to be the one that the manifest vouches for: a
+page that was altered, swapped, truncated or taken from elsewhere is Tampered.
 """
 
 import hashlib
@@ -120,7 +120,7 @@ class _Sealing:
 
     def page_bytes(self, column: int) -> int:
         """How many bytes a page has before it is sealed."""
-        return self.page_rows * self.columns[column].page_row_bytes
+        return self.columns[column].page_bytes(self.page_rows)
 
 
 Held = tuple[int, ...] | None
@@ -239,11 +239,25 @@ def reseal_run(storage: Storage, table: Table, run: Run, reader: RunReader, keys
     return replace(run, id=name, tag_hashes=writer.finish())
 
 
+_PLACES = np.frombuffer(bytes(range(8)), np.uint8)[:, None]
+"""The places of the bits in a byte. A page's first eighth of rows has the lowest bit, and so on: whole rows of bytes
+are then shifted at once. Tables of numpy's `unpackbits` would be read at secret addresses."""
+
+
 def _page_form(sealing: _Sealing, column: int, words: Words, valid: Mask | None) -> NDArray[np.uint8]:
     kind, rows = sealing.columns[column], sealing.page_rows
     pages = len(words) // rows
-    values = np.ascontiguousarray(kind.type.to_page(words)).reshape(pages, -1).view(np.uint8)
-    return values if valid is None else np.concatenate([values, valid.reshape(pages, rows)], axis=1)
+    parts = [np.ascontiguousarray(kind.type.to_page(words)).reshape(pages, -1).view(np.uint8)]
+    if valid is not None:
+        parts.append(_packed(valid, pages) if kind.null_bits else valid.reshape(pages, rows))
+    return np.concatenate(parts, axis=1)
+
+
+def _packed(valid: Mask, pages: int) -> NDArray[np.uint8]:
+    """A bit for each row, [pages, rows / 8]."""
+    eighths = valid.reshape(pages, 8, -1) << _PLACES
+    packed: NDArray[np.uint8] = np.bitwise_or.reduce(eighths, axis=1)
+    return packed
 
 
 def _column_form(column: Column, page_rows: int, raw: NDArray[np.uint8], pages: int) -> FetchedColumn:
@@ -251,7 +265,10 @@ def _column_form(column: Column, page_rows: int, raw: NDArray[np.uint8], pages: 
     valid: Mask | None = None
     if column.nullable:
         value_bytes = page_rows * kind.width_bytes
-        by_page = raw.reshape(pages, value_bytes + page_rows)
-        valid = np.ascontiguousarray(by_page[:, value_bytes:]).reshape(-1)
+        by_page = raw.reshape(pages, column.page_bytes(page_rows))
+        marks = by_page[:, value_bytes:]
+        if column.null_bits:
+            marks = (marks[:, None, :] >> _PLACES) & np.uint8(1)
+        valid = np.ascontiguousarray(marks).reshape(-1)
         raw = np.ascontiguousarray(by_page[:, :value_bytes]).reshape(-1)
     return FetchedColumn(kind.from_page(raw), valid, kind)

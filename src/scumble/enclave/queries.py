@@ -227,7 +227,7 @@ class CompiledPlan:
         self.predicates = [_compiled(predicate, table.schema) for predicate in plan.predicates]
         outputs = plan.output.reads(table.schema)
         read = set(outputs).union(*map(columns_of, plan.predicates))
-        self.widest_bytes = max((table.schema.columns[place].page_row_bytes for place in read), default=1)
+        self.widest_bytes = max((table.schema.columns[place].answer_row_bytes for place in read), default=1)
         self.kept_bytes = 0 if isinstance(self.output, RowColumns) else self.output.answer_bytes
         self.columns = [tuple(dict.fromkeys([*columns_of(part), *outputs])) for part in plan.predicates]
 
@@ -258,7 +258,7 @@ def answer_bytes(plan: CompiledPlan, execution: Execution) -> int:
 
 
 def _row_bytes(columns: tuple[int, ...], schema: Schema) -> int:
-    return 1 + sum(schema.columns[place].page_row_bytes for place in columns)
+    return 1 + sum(schema.columns[place].answer_row_bytes for place in columns)
 
 
 def _rows_read(plan: CompiledPlan, execution: Execution) -> int:
@@ -314,7 +314,7 @@ def _blanked_rows(places: tuple[int, ...], schema: Schema, rows: int, batches: I
         values = answer[at : at + rows * width].reshape(rows, width)
         valid = answer[at + rows * width : at + rows * (width + 1)] if column.nullable else None
         parts.append((values, valid))
-        at += rows * column.page_row_bytes
+        at += rows * column.answer_row_bytes
     row = 0
     for batch in batches:
         end = row + batch.rows

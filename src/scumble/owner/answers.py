@@ -131,7 +131,7 @@ def matching_rows(answer: memoryview, schema: Schema, columns: Sequence[int]) ->
 
     kinds = [schema.columns[place] for place in columns]
     raw = np.frombuffer(answer, np.uint8)
-    rows = len(raw) // (1 + sum(column.page_row_bytes for column in kinds))
+    rows = len(raw) // (1 + sum(column.answer_row_bytes for column in kinds))
     matched = _numbers(raw[:rows])
     arrays, at = [], rows
     for column in kinds:

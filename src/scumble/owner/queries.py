@@ -191,7 +191,7 @@ class Runner:
     def _fetched(self, fetch: Fetch, access: TableAccess) -> pa.Table:
         schema = fetch.table.schema
         number = self._number(access.plan)
-        row_bytes = 1 + sum(schema.columns[place].page_row_bytes for place in fetch.columns)
+        row_bytes = 1 + sum(schema.columns[place].answer_row_bytes for place in fetch.columns)
         parts = [
             matching_rows(self._execute(number, scans, access), schema, fetch.columns)
             for scans in _pieces(access, row_bytes)

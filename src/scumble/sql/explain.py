@@ -195,7 +195,7 @@ def _chance_of_loss(accesses: Sequence[TableAccess]) -> float:
 def _answer(access: TableAccess, schema: Schema) -> tuple[str, int, int]:
     output = access.plan.output
     if not isinstance(output, Aggregates):
-        width = 1 + sum(schema.columns[place].page_row_bytes for place in output.columns)
+        width = 1 + sum(schema.columns[place].answer_row_bytes for place in output.columns)
         return "rows, blanked where they do not match", access.rows, access.rows * width
     return "aggregate states", prod(output.group_sizes(schema)), 8 * output.layout(schema)[1]
 

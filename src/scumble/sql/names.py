@@ -96,7 +96,7 @@ class Scope:
                     if occurrence.alias in (node.name.lower(), node.args.get("db") and node.args["db"].name.lower()):
                         return everything
         found = tuple(place for place, column in enumerate(columns) if column.name.lower() in names)
-        return found or (min(everything, key=lambda place: columns[place].page_row_bytes),)
+        return found or (min(everything, key=lambda place: columns[place].page_row_bits),)
 
     def _is_ours(self, star: exp.Star, occurrence: Occurrence) -> bool:
         parent = star.parent

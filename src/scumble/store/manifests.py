@@ -108,18 +108,31 @@ def shapes_to_commit(head: int, version: int, manifest: bytes, there: Mapping[st
 def _table_shapes(fields: dict[str, Any]) -> list[tuple[str, Shape]]:
     if not fields["runs"]:
         return []
-    row_bytes = fields["row_bytes"] if "row_bytes" in fields else list(map(_row_bytes_0_1, fields["schema"]))
-    if not row_bytes or not all(is_count(size) and size > 0 for size in row_bytes):
-        raise ValueError
+    row_bits = _row_bits(fields)
     shapes = []
     for run in fields["runs"]:
         capacity, page_rows = run["capacity"], run["page_rows"]
         if not (is_count(capacity) and is_count(page_rows)):
             raise ValueError
-        pages, held = -(-capacity // page_rows), run.get("columns", range(len(row_bytes)))
-        shape = [(pages if place in held else 0, page_rows * size + TAG_BYTES) for place, size in enumerate(row_bytes)]
+        if any(page_rows * size % 8 for size in row_bits):
+            raise ValueError
+        pages, held = -(-capacity // page_rows), run.get("columns", range(len(row_bits)))
+        sizes = [page_rows * size // 8 + TAG_BYTES for size in row_bits]
+        shape = [(pages if place in held else 0, size) for place, size in enumerate(sizes)]
         shapes.append((run["id"], Shape.of(shape)))
     return shapes
+
+
+def _row_bits(fields: dict[str, Any]) -> list[int]:
+    """What a row takes in each column's pages: in bits, or as earlier versions stated it in bytes or not at all."""
+    if "row_bits" in fields:
+        sizes, unit = fields["row_bits"], 1
+    else:
+        sizes = fields["row_bytes"] if "row_bytes" in fields else list(map(_row_bytes_0_1, fields["schema"]))
+        unit = 8
+    if not sizes or not all(is_count(size) and size > 0 for size in sizes):
+        raise ValueError
+    return [unit * size for size in sizes]
 
 
 # Manifests of release 0.1 do not state how many bytes a row takes. What follows describes the pages that it wrote: a

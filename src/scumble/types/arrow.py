@@ -147,7 +147,7 @@ def check_convertible(column: Column, type_: Any) -> None:
 def check_stated(column: Column, domain: Domain | None) -> None:
     """Refuse a column of categories whose index lists others."""
     stated = None if domain is None else domain.column_type
-    if stated is not None and stated.kind == column.type.kind and stated != column.type:
+    if stated is not None and stated.kind == column.type.kind and stated.declaration != column.type.declaration:
         raise InvalidParameter(
             f"column {column.name!r} is declared with other categories than its index",
             hint="declare no type for it: the index's list is taken",

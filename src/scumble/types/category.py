@@ -75,7 +75,11 @@ class CategoryType(ColumnType):
 
     @cached_property
     def width_bytes(self) -> int:
-        return bytes_for(len(self.categories) - 1)
+        return bytes_for(len(self.categories) - 1, signed=not self.narrow)
+
+    @property
+    def is_unsigned(self) -> bool:  # type: ignore[override]
+        return self.narrow
 
     @property
     def group_values(self) -> tuple[object, ...]:

@@ -7,7 +7,7 @@ serves every type. Each type has a file of its own, which says what its words ar
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import date, datetime, time
 from decimal import Decimal
 from fractions import Fraction
@@ -68,6 +68,8 @@ class ColumnType(ABC):
     """The types of DuckDB that it stands for, unless another column type has listed them."""
 
     sql: str
+    narrow: bool = field(default=True, kw_only=True)
+    """Whether pages have its values as narrow as they can be; those of earlier tables are wider for some types."""
 
     scale = 0  # the digits after the point; 0 for everything but decimals
     digits = 0  # all digits of a decimal; 0 for everything else
@@ -78,6 +80,7 @@ class ColumnType(ABC):
     is_condition = False  # whether a column of it is a condition, as in WHERE paid
     max_bytes = 0  # the most bytes of a text; 0 for everything else
     is_single = False  # whether its doubles have to be floats of 32 bits
+    is_unsigned = False  # whether pages have its words without a sign
 
     # --- what it is -------------------------------------------------------------------------------
 
@@ -109,16 +112,20 @@ class ColumnType(ABC):
 
     def to_page(self, words: NDArray[np.int64]) -> NDArray[Any]:
         """Values as pages have them, `width_bytes` each, from their words. No work depends on a value."""
-        return words if self.width_bytes >= 8 else words.astype(f"<i{self.width_bytes}")
+        return words if self.width_bytes >= 8 else words.astype(self._page_dtype)
 
     def from_page(self, raw: NDArray[np.uint8]) -> NDArray[Any]:
         """Values as pages have them, in a view of the bytes of so many rows."""
-        values = raw.view(np.int64 if self.width_bytes >= 8 else f"<i{self.width_bytes}")
+        values = raw.view(np.int64 if self.width_bytes >= 8 else self._page_dtype)
         return values if self.words == 1 else values.reshape(-1, self.words)
 
     def widened(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """The words of values as pages have them. No work depends on a value."""
         return values.astype(np.int64, copy=False)
+
+    @cached_property
+    def _page_dtype(self) -> "np.dtype[Any]":
+        return np.dtype(f"<{'u' if self.is_unsigned else 'i'}{self.width_bytes}")
 
     @property
     def group_values(self) -> tuple[object, ...]:
@@ -140,8 +147,8 @@ class ColumnType(ABC):
 
     @classmethod
     def stored(cls, **parameters: Any) -> Self:
-        """The type that a catalog states, of this release or of an earlier one."""
-        return cls(**parameters)
+        """The type that a catalog states, of this release or of an earlier one, which stated no `narrow`."""
+        return cls(**{"narrow": False, **parameters})
 
     # --- one value --------------------------------------------------------------------------------
 
@@ -321,16 +328,29 @@ class ColumnType(ABC):
 
 @dataclass(frozen=True)
 class Column:
-    """PUBLIC: a name, a type, and whether nulls may occur."""
+    """PUBLIC: a name, a type, and whether nulls may occur.
+
+    Pages say in a bit for each row whether it is null; those of earlier tables in a byte, without `null_bits`.
+    """
 
     name: str
     type: ColumnType
     nullable: bool
+    null_bits: bool = True
 
-    @property
-    def page_row_bytes(self) -> int:
-        """How many bytes a row takes in a page of this column: its value, and a byte that says whether it is null."""
+    @cached_property
+    def page_row_bits(self) -> int:
+        """How many bits a row takes in a page of this column: its value's, and what says whether it is null."""
+        return 8 * self.type.width_bytes + (self.nullable and (1 if self.null_bits else 8))
+
+    @cached_property
+    def answer_row_bytes(self) -> int:
+        """How many bytes a row takes in an answer: its value's, and one that says whether it is null."""
         return self.type.width_bytes + self.nullable
+
+    def page_bytes(self, rows: int) -> int:
+        """How many bytes a page of so many rows, a multiple of eight, has before it is sealed."""
+        return rows * self.page_row_bits // 8
 
     @property
     def declaration(self) -> str:
@@ -375,11 +395,24 @@ class Schema:
         return len(self.columns)
 
     def to_json(self) -> list[dict[str, Any]]:
-        return [{"name": c.name, "type": c.type.to_json(), "nullable": c.nullable} for c in self.columns]
+        """The columns as JSON; where nulls are bytes, as in earlier tables, nothing is said of them."""
+        return [
+            {"name": c.name, "type": c.type.to_json(), "nullable": c.nullable}
+            | ({"null_bits": True} if c.nullable and c.null_bits else {})
+            for c in self.columns
+        ]
 
     @classmethod
     def from_json(cls, columns: list[dict[str, Any]]) -> Self:
-        return cls(tuple(Column(c["name"], ColumnType.from_json(c["type"]), c["nullable"]) for c in columns))
+        return cls(tuple(map(_stored_column, columns)))
+
+
+def _stored_column(fields: dict[str, Any]) -> Column:
+    type_, nullable = ColumnType.from_json(fields["type"]), fields["nullable"]
+    null_bits = fields.get("null_bits", not nullable)
+    if not isinstance(null_bits, bool):
+        raise TypeError
+    return Column(fields["name"], type_, nullable, null_bits)
 
 
 def register_types(*types: type[ColumnType]) -> None:
@@ -398,9 +431,9 @@ def numbers_in(rest: str) -> list[int]:
     return [int(number) for number in found[1].split(",")]
 
 
-def bytes_for(largest: int) -> int:
-    """Return the least width in bytes of a signed integer that holds a number and its negative."""
-    return next(size for size in (1, 2, 4, 8) if largest < 1 << (8 * size - 1))
+def bytes_for(largest: int, *, signed: bool = True) -> int:
+    """Return the least width in bytes of an integer that holds a number and, if it has a sign, its negative."""
+    return next(size for size in (1, 2, 4, 8) if largest < 1 << (8 * size - signed))
 
 
 def _plain(value: object) -> object:

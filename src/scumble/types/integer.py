@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import check_rows, values_of
-from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, ValueWords
+from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, ValueWords, bytes_for
 from scumble.types.domain import EMPTY, TITLES, Domain, DomainPartError, Part, check_bounds, number_parts
 from scumble.types.grid import Grid, GridDomain
 from scumble.types.keys import HIGH, LOW, KeyColumn, Objects, Place, Ticks, read_key
@@ -25,7 +25,7 @@ from scumble.types.keys import HIGH, LOW, KeyColumn, Objects, Place, Ticks, read
 class _Size(NamedTuple):
     least: int
     most: int
-    bytes: int  # that a signed word for it takes
+    bytes: int
     arrow: str
     code: int  # of JDBC
     digits: int
@@ -37,9 +37,9 @@ _SIZES = {
     "smallint": _Size(-(2**15), 2**15 - 1, 2, "int16", 5, 5, ("int2", "short")),
     "integer": _Size(-(2**31), 2**31 - 1, 4, "int32", 4, 10, ("int", "int4", "signed")),
     "bigint": _Size(-(2**63), 2**63 - 1, 8, "int64", -5, 19, ("int8", "long")),
-    "utinyint": _Size(0, 2**8 - 1, 2, "uint8", -6, 3, ("uint8",)),
-    "usmallint": _Size(0, 2**16 - 1, 4, "uint16", 5, 5, ("uint16",)),
-    "uinteger": _Size(0, 2**32 - 1, 8, "uint32", 4, 10, ("uint32",)),
+    "utinyint": _Size(0, 2**8 - 1, 1, "uint8", -6, 3, ("uint8",)),
+    "usmallint": _Size(0, 2**16 - 1, 2, "uint16", 5, 5, ("uint16",)),
+    "uinteger": _Size(0, 2**32 - 1, 4, "uint32", 4, 10, ("uint32",)),
     "ubigint": _Size(0, 2**63 - 1, 8, "uint64", -5, 20, ("uint64",)),
 }
 _NAMES = {name: sql for sql, size in _SIZES.items() for name in (sql, *size.aliases)}
@@ -64,8 +64,13 @@ class IntegerType(ColumnType):
 
     @cached_property
     def width_bytes(self) -> int:
-        """As many bytes as DuckDB has for it; twice that without a sign, since words have one."""
-        return _SIZES[self.sql].bytes
+        """As many bytes as DuckDB has for it; in earlier pages twice that without a sign, since words have one."""
+        size = _SIZES[self.sql]
+        return size.bytes if self.narrow else bytes_for(size.most)
+
+    @property
+    def is_unsigned(self) -> bool:  # type: ignore[override]
+        return self.narrow and _SIZES[self.sql].least == 0
 
     @cached_property
     def full_interval(self) -> Interval:

@@ -49,8 +49,6 @@ class TextType(ColumnType):
     is_text = True
 
     max_bytes: int = DEFAULT_BYTES
-    narrow: bool = True
-    """Whether pages have its bytes and its length; those of release 0.1 have its words."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_bytes <= MAX_BYTES:
@@ -73,12 +71,9 @@ class TextType(ColumnType):
         """As many words as the bytes need, and one for the length."""
         return -(-self.max_bytes // 8) + 1
 
-    @classmethod
-    def stored(cls, **parameters: Any) -> Self:
-        return cls(**{"narrow": False, **parameters})
-
     @cached_property
     def width_bytes(self) -> int:
+        """The bytes and the length; earlier pages have the words."""
         return self.max_bytes + self._length_bytes if self.narrow else 8 * self.words
 
     @property

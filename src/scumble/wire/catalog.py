@@ -116,14 +116,14 @@ class Table:
 
     def slot_bytes(self, column: int, page_rows: int) -> int:
         """How many bytes a sealed page of a column takes."""
-        return page_rows * self.schema.columns[column].page_row_bytes + TAG_BYTES
+        return self.schema.columns[column].page_bytes(page_rows) + TAG_BYTES
 
     def to_json(self) -> dict[str, Any]:
         return {
             "id": self.id,
             "name": self.name,
             "schema": self.schema.to_json(),
-            "row_bytes": [column.page_row_bytes for column in self.schema],
+            "row_bits": [column.page_row_bits for column in self.schema],
             "runs": [run.to_json() for run in self.runs],
         }
 
@@ -131,11 +131,12 @@ class Table:
     def from_json(cls, fields: dict[str, Any]) -> Self:
         """The inverse; Tampered if the table states other widths than its schema has, or columns that it has not.
 
-        Release 0.1 stated neither.
+        Release 0.1 stated neither, and later versions widths in bytes.
         """
         schema = Schema.from_json(fields["schema"])
-        widths = [column.page_row_bytes for column in schema]
-        if fields.get("row_bytes", widths) != widths:
+        widths = [column.page_row_bits for column in schema]
+        in_bytes = [width / 8 for width in widths]
+        if fields.get("row_bits", widths) != widths or fields.get("row_bytes", in_bytes) != in_bytes:
             raise Tampered
         table = cls(fields["id"], fields["name"], schema, tuple(map(Run.from_json, fields["runs"])))
         whole = not table.runs or any(columns is None for _, columns in table.copies)
