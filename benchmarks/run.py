@@ -32,6 +32,7 @@ GROUPS = {
         "database.scaling",
         "database.load",
         "database.wide_rows",
+        "database.storage",
     ),
     "service": ("service.clients", "gateway"),
 }

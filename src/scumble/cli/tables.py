@@ -15,7 +15,7 @@ from scumble.errors import InvalidParameter
 from scumble.index.file import decoded
 from scumble.index.summary import summarize
 from scumble.privacy.budget import show
-from scumble.wire.catalog import Run, Table
+from scumble.wire.catalog import TAG_BYTES, Run, Table
 
 __all__ = ["drop", "table_lines", "tables"]
 
@@ -26,7 +26,7 @@ def tables(
     key: Key = None,
     print_json: Json = False,
 ) -> None:
-    """Show the tables: columns, types, indexes, capacity, pages and bytes.
+    """Show the tables: columns, types, indexes, capacity, pages, bytes and blow-up.
 
     All of this is public. The number of rows is not, so it is not shown: ask
     `SELECT count(*)`.
@@ -50,6 +50,11 @@ def table_lines(table: Table) -> Iterator[str]:
         f"{table.name}: capacity {table.capacity:,} rows, {pages:,} sealed pages in {count(len(table.runs), 'run')}, "
         f"{_table_bytes(table):,} bytes"
     )
+    if table.capacity:
+        yield (
+            f"  {_table_bytes(table) / table.capacity:,.1f} bytes a row: {_blow_up(table):.2f} times "
+            f"the {_plain_bytes(table):,} bytes of one plain copy of the declared columns"
+        )
     rows = [(c.name, c.type.label + ("" if c.nullable else " not null")) for c in table.schema]
     width = max(len(name) for name, _ in rows)
     for name, type_ in rows:
@@ -78,6 +83,9 @@ def _as_json(table: Table) -> dict[str, Any]:
         "columns": [{"name": c.name, "type": c.type.label, "nullable": c.nullable} for c in table.schema],
         "capacity": table.capacity,
         "bytes": _table_bytes(table),
+        "bytes_per_row": _table_bytes(table) / table.capacity if table.capacity else None,
+        "plain_bytes": _plain_bytes(table),
+        "blow_up": _blow_up(table) if table.capacity else None,
         "runs": [
             {
                 "id": run.id,
@@ -85,7 +93,7 @@ def _as_json(table: Table) -> dict[str, Any]:
                 "capacity": run.capacity,
                 "page_rows": run.page_rows,
                 "pages": run.pages,
-                "bytes": table.run_bytes(run),
+                "bytes": _run_bytes(table, run),
                 "columns": _names(table, run),
                 "index": None if run.index is None else summarize(decoded(run.index)).as_dict(),
             }
@@ -95,12 +103,26 @@ def _as_json(table: Table) -> dict[str, Any]:
 
 
 def _table_bytes(table: Table) -> int:
-    return sum(map(table.run_bytes, table.runs))
+    return sum(_run_bytes(table, run) for run in table.runs)
 
 
 def _names(table: Table, run: Run) -> list[str]:
     """The columns that a run holds."""
     return [table.schema.columns[place].name for place in table.held(run)]
+
+
+def _run_bytes(table: Table, run: Run) -> int:
+    """What the provider keeps of a run: its sealed pages, and the tags once more beside them."""
+    return table.run_bytes(run) + run.pages * len(table.held(run)) * TAG_BYTES
+
+
+def _plain_bytes(table: Table) -> int:
+    """What the capacity would take in clear, in one copy: as wide as the types say, since rows must not have a say."""
+    return -(-table.capacity * sum(column.page_row_bits for column in table.schema) // 8)
+
+
+def _blow_up(table: Table) -> float:
+    return _table_bytes(table) / _plain_bytes(table)
 
 
 def drop(
