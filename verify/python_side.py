@@ -32,7 +32,8 @@ QUERIES = {
     "aggregates": "SELECT count(*), sum(v), min(f), max(v), avg(f), stddev(v), variance(f), sum(v * (100 - k)) FROM t"
     " WHERE k BETWEEN 100 AND 700 AND name <> 'n5'",
     "groups": "SELECT c, count(v), sum(v), min(k), max(v), avg(f) FROM t WHERE v IS NOT NULL OR f > 0 GROUP BY c",
-    "rows": "SELECT k, v, c, f, name FROM t WHERE k < 300 AND (v > 5 OR c = 'red' OR v < k)",
+    "rows": "SELECT k, v, c, f, name, s FROM t WHERE k < 300 AND (v > 5 OR c = 'red' OR v < k)",
+    "narrow columns": "SELECT count(*), sum(s), max(s), min(b) FROM t WHERE s <= s2 OR b > 200 OR s2 > 0",
 }
 TYPES = {"c": 'category(["blue","green","red"])', "name": "text(12)", "k": "integer not null"}
 PLANTED = ("skipped batch", "boolean index", "gather", "sort")
@@ -188,6 +189,9 @@ def _table() -> Any:
             "c": pa.array([("red", "green", "blue")[code] for code in rng.integers(0, 3, rows)]),
             "f": pa.array(rng.normal(size=rows)),
             "name": pa.array([f"n{number}" for number in rng.integers(0, 99, rows)]),
+            "s": pa.array(rng.normal(size=rows).astype(np.float32)),
+            "s2": pa.array(rng.normal(size=rows).astype(np.float32)),
+            "b": pa.array(rng.integers(0, 256, rows), pa.uint8()),
         }
     )
 

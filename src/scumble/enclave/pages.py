@@ -103,6 +103,11 @@ class FetchedColumn:
     def words(self) -> Words:
         return self.values if self.values.itemsize == 8 else self.type.widened(self.values)
 
+    @property
+    def ordered(self) -> Words:
+        """Words to compare with those of another column."""
+        return self.type.ordered(self.words)
+
 
 class _Sealing:
     """What the pages of a run share: the cipher, and each page's nonce and associated data."""

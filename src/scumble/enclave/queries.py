@@ -62,7 +62,7 @@ def _compiled(predicate: Predicate, schema: Schema) -> Evaluate:
 
             def compare(columns: Columns, bounds: Words, rows: int) -> Mask:
                 a, b = columns(left), columns(right)
-                return kernels.mask_compare(a.words, b.words, operator, a.valid, b.valid, negated=negated)
+                return kernels.mask_compare(a.ordered, b.ordered, operator, a.valid, b.valid, negated=negated)
 
             return compare
         case Constant(value):

@@ -123,6 +123,10 @@ class ColumnType(ABC):
         """The words of values as pages have them. No work depends on a value."""
         return values.astype(np.int64, copy=False)
 
+    def ordered(self, words: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Words that are equal where values are, to compare one column with another. No work depends on a value."""
+        return words
+
     @cached_property
     def _page_dtype(self) -> "np.dtype[Any]":
         return np.dtype(f"<{'u' if self.is_unsigned else 'i'}{self.width_bytes}")

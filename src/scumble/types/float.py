@@ -1,8 +1,8 @@
 """Floats: a value's word is the bits of its double, mapped so that they sort as signed integers.
 
--0.0 is stored as 0.0, and NaN sorts greatest, as in DuckDB. Their key domain is `float:LOW:HIGH:STEP`, bins whose edges
-are exact decimals: every comparison with them is exact, so a float has one rank in any form. Bounds and step of a
-domain are public, keys and ranks are secret.
+-0.0 is the word before that of 0.0 and equal to it in comparisons, and NaN sorts greatest, as in DuckDB. Their key
+domain is `float:LOW:HIGH:STEP`, bins whose edges are exact decimals: every comparison with them is exact, so that a
+float has one rank in any form. Bounds and step of a domain are public, keys and ranks are secret.
 """
 
 import math
@@ -43,7 +43,7 @@ def float_word(number: float) -> int:
     """Return the word of a double."""
     if math.isnan(number):
         return _NAN_WORD
-    bits: int = struct.unpack("<q", struct.pack("<d", number + 0.0))[0]
+    bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
     return bits if bits >= 0 else bits ^ _LOW_BITS
 
 
@@ -54,10 +54,16 @@ def float_of(word: int) -> float:
 
 
 _INFINITY = float_word(math.inf)
+_MINUS_ZERO = float_word(-0.0)
+
+
+def least_float_word(number: float) -> int:
+    """Return the least word that compares equal to a double: that of -0.0 for zero."""
+    return float_word(number) if number else _MINUS_ZERO
 
 
 class FloatType(ColumnType):
-    """`float` of 32 bits or `double` of 64, which `sql` names; both are stored as doubles."""
+    """`float` of 32 bits or `double` of 64, which `sql` names; the words of both are of doubles."""
 
     kind = "float"
     names = {"real": "float", "float4": "float", "float8": "double", "double precision": "double"} | {
@@ -67,13 +73,32 @@ class FloatType(ColumnType):
     examples = ("float", "double")
     sql_types = (SqlType("FLOAT", 7, 24, 2, unsigned=False), SqlType("DOUBLE", 8, 53, 2, unsigned=False))
     full_interval = (float_word(-math.inf),), (_NAN_WORD,)
-    word_intervals = ((full_interval[0], (-2,)), ((0,), (_INFINITY,)), ((_NAN_WORD,), (_NAN_WORD,)))  # -1 is -0.0
+    word_intervals = ((full_interval[0], (_INFINITY,)), ((_NAN_WORD,), (_NAN_WORD,)))
     sources = NUMERIC_SOURCES
     is_float = is_number = True
 
     @property
     def is_single(self) -> bool:  # type: ignore[override]
         return self.sql == "float"
+
+    @property
+    def _is_short(self) -> bool:
+        """Whether pages have the 32 bits of its floats; those of earlier tables have words."""
+        return self.narrow and self.is_single
+
+    @property
+    def width_bytes(self) -> int:
+        return 4 if self._is_short else 8
+
+    def to_page(self, words: NDArray[np.int64]) -> NDArray[Any]:
+        return _doubles(words).astype(np.float32).view(np.int32) if self._is_short else words
+
+    def widened(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        return _words_of(values.view(np.float32).astype(np.float64)) if self._is_short else values
+
+    def ordered(self, words: NDArray[np.int64]) -> NDArray[np.int64]:
+        equal: NDArray[np.int64] = words + (words == _MINUS_ZERO)
+        return equal
 
     def _words(self, value: object) -> ValueWords | None:
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
@@ -91,7 +116,10 @@ class FloatType(ColumnType):
 
     def _bracket(self, value: object) -> Bracket | None:
         number = self._number(value)
-        return None if number is None else (float_word(number), float_word(number))
+        if number is None:
+            return None
+        least = least_float_word(number)
+        return least, (float_word(number) if number else 0)
 
     def _number(self, value: object) -> float | None:  # noqa: PLR0911  (one for each kind of literal)
         """Return the double that DuckDB compares the column with."""
@@ -133,16 +161,26 @@ class FloatType(ColumnType):
         return cast(column, array, [self.arrow_type], first_row, exact=source not in ("string", "decimal"))
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
-        numbers = values_of(array, array.type.to_pandas_dtype()).astype(np.float64) + 0.0  # -0.0 becomes 0.0
-        bits = numbers.view(np.int64)
-        words: NDArray[np.int64] = bits ^ ((bits >> 63) & np.int64(_LOW_BITS))
+        numbers = values_of(array, array.type.to_pandas_dtype()).astype(np.float64)
+        words = _words_of(numbers)
         words[np.isnan(numbers)] = _NAN_WORD
         return words
 
     def _cells(self, words: NDArray[Any]) -> NDArray[Any]:
-        wide = words.astype(np.int64, copy=False)
-        bits: NDArray[np.int64] = wide ^ ((wide >> 63) & np.int64(_LOW_BITS))
-        return bits.view(np.float64).astype(self.arrow_type.to_pandas_dtype(), copy=False)
+        if words.itemsize == 4:  # as pages have them
+            return words.view(np.float32)
+        return _doubles(words).astype(self.arrow_type.to_pandas_dtype(), copy=False)
+
+
+def _words_of(numbers: "Doubles") -> NDArray[np.int64]:
+    bits = numbers.view(np.int64)
+    words: NDArray[np.int64] = bits ^ ((bits >> 63) & np.int64(_LOW_BITS))
+    return words
+
+
+def _doubles(words: NDArray[np.int64]) -> "Doubles":
+    bits: NDArray[np.int64] = words ^ ((words >> 63) & np.int64(_LOW_BITS))
+    return bits.view(np.float64)
 
 
 def _is_single(number: float) -> bool:

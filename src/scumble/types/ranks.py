@@ -12,7 +12,7 @@ from scumble.errors import InvalidKeys, InvalidParameter
 from scumble.types.category import CategoryDomain, CategoryType
 from scumble.types.column import ColumnType, Interval
 from scumble.types.domain import Domain
-from scumble.types.float import FloatDomain, FloatType, float_word
+from scumble.types.float import FloatDomain, FloatType, float_word, least_float_word
 from scumble.types.grid import GridDomain
 from scumble.types.integer import IntegerType
 from scumble.types.keys import KEYS, Ticks
@@ -123,7 +123,7 @@ def _fits(type_: ColumnType, domain: Domain) -> bool:
 def _intervals(type_: ColumnType, domain: Domain) -> tuple[Interval, ...] | None:
     match domain:
         case FloatDomain() if isinstance(type_, FloatType):
-            starts = [float_word(domain.key(rank)) for rank in range(domain.size)]
+            starts = [least_float_word(domain.key(rank)) for rank in range(domain.size)]
             stops = [*starts[1:], float_word(domain.most) + 1]
             return tuple(((start,), (stop - 1,)) for start, stop in zip(starts, stops, strict=True))
         case StringDomain():
