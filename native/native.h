@@ -75,7 +75,7 @@ void scumble_curve(const int64_t *keys, size_t n, size_t ranks, int64_t *scratch
 
 /* Validation. text: k words a row, the last its length. grid: origin, scale, rest, stride, inverse, limit, low bits.
  * ends: 2 words, INT64_MAX and -1 at first. */
-void scumble_check_text(const int64_t *x, size_t k, size_t n, int64_t max_bytes, uint8_t *out);
+void scumble_check_text(const int64_t *x, size_t k, size_t n, int64_t max_bytes, int utf8, uint8_t *out);
 void scumble_check_single(const int64_t *x, size_t n, uint8_t *out);
 void scumble_check_grid(const int64_t *x, const int64_t *ranks, size_t n, int64_t least, int64_t most, int64_t size,
                         const uint64_t *grid, uint8_t *out);

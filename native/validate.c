@@ -36,8 +36,8 @@ SCUMBLE_VECTOR static void take_bytes(const uint64_t *restrict words, const int6
 }
 
 /* x: k words a row, all but the last with eight bytes each, the first byte highest and its top bit flipped, the last the
- * length in bytes. */
-void scumble_check_text(const int64_t *x, size_t k, size_t n, int64_t max_bytes, uint8_t *out)
+ * length in bytes. Any bytes will do unless `utf8`, which is public. */
+void scumble_check_text(const int64_t *x, size_t k, size_t n, int64_t max_bytes, int utf8, uint8_t *out)
 {
     uint64_t words[ABREAST];
     int64_t lengths[ABREAST];
@@ -56,7 +56,8 @@ void scumble_check_text(const int64_t *x, size_t k, size_t n, int64_t max_bytes,
                 words[i] = (uint64_t)x[(at + i) * k + w] ^ (uint64_t)1 << 63;
             for (int byte = 0; byte < 8; byte++) {
                 take_bytes(words, lengths, rows, 56 - 8 * byte, (int64_t)(8 * w) + byte, bytes, bad);
-                read_bytes(bytes, rows, due, low, high, bad);
+                if (utf8)
+                    read_bytes(bytes, rows, due, low, high, bad);
             }
         }
         for (size_t i = 0; i < rows; i++)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,9 +34,10 @@ QUERIES = {
     " WHERE k BETWEEN 100 AND 700 AND name <> 'n5'",
     "groups": "SELECT c, count(v), sum(v), min(k), max(v), avg(f) FROM t WHERE v IS NOT NULL OR f > 0 GROUP BY c",
     "rows": "SELECT k, v, c, f, name, s FROM t WHERE k < 300 AND (v > 5 OR c = 'red' OR v < k)",
+    "wide columns": "SELECT u, x FROM t WHERE u > '12345678-0000-0000-0000-000000000000' AND (d > 5 OR x > ''::BLOB)",
     "narrow columns": "SELECT count(*), sum(s), max(s), min(b) FROM t WHERE s <= s2 OR b > 200 OR s2 > 0",
 }
-TYPES = {"c": 'category(["blue","green","red"])', "name": "text(12)", "k": "integer not null"}
+TYPES = {"c": 'category(["blue","green","red"])', "name": "text(12)", "x": "blob(12)", "k": "integer not null"}
 PLANTED = ("skipped batch", "boolean index", "gather", "sort")
 
 
@@ -189,6 +191,11 @@ def _table() -> Any:
             "c": pa.array([("red", "green", "blue")[code] for code in rng.integers(0, 3, rows)]),
             "f": pa.array(rng.normal(size=rows)),
             "name": pa.array([f"n{number}" for number in rng.integers(0, 99, rows)]),
+            "u": pa.array([rng.bytes(16) for _ in range(rows)], pa.uuid()),
+            "d": pa.array(
+                [Decimal(int(value) * 10**20) for value in rng.integers(-9999, 9999, rows)], pa.decimal128(38, 0)
+            ),
+            "x": pa.array([rng.bytes(number) for number in rng.integers(0, 12, rows)], pa.binary()),
             "s": pa.array(rng.normal(size=rows).astype(np.float32)),
             "s2": pa.array(rng.normal(size=rows).astype(np.float32)),
             "b": pa.array(rng.integers(0, 256, rows), pa.uint8()),

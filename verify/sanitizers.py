@@ -339,7 +339,7 @@ def _curve(lib: Any, make: Maker) -> None:
 
 def _check_text(lib: Any, make: Maker) -> None:
     n, k = make.size(), make.choose(2, 3, 9)
-    lib.scumble_check_text(make.words(n * k), k, n, make.integer(1, 8 * (k - 1)), make.byte_room(n))
+    lib.scumble_check_text(make.words(n * k), k, n, make.integer(1, 8 * (k - 1)), make.integer(0, 1), make.byte_room(n))
 
 
 def _check_single(lib: Any, make: Maker) -> None:

@@ -206,7 +206,8 @@ static void curve_of(size_t n)
 static void check_text_of(size_t n)
 {
     for (size_t k = 2; k <= 4; k++)
-        scumble_check_text(secret_words(n * k), k, n, (int64_t)(8 * (k - 1)), malloc(n + 1));
+        for (int utf8 = 0; utf8 < 2; utf8++)
+            scumble_check_text(secret_words(n * k), k, n, (int64_t)(8 * (k - 1)), utf8, malloc(n + 1));
 }
 
 static void check_single_of(size_t n)

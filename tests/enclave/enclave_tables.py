@@ -41,6 +41,10 @@ TYPES = [
     "text(1)",
     "text(8)",
     "text(20)",
+    "uuid",
+    "blob(9)",
+    "decimal(38,2)",
+    "interval",
 ]
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from scumble.enclave import kernels
+from scumble.enclave import kernels, validation
 from scumble.enclave.grants import Cost
 from scumble.enclave.loads import Load
 from scumble.enclave.validation import RowCheck, rules_of
@@ -47,6 +47,11 @@ COLUMNS: dict[str, tuple[str, pa.DataType, list[Any], str | None]] = {
     "share": ("double", pa.float64(), [0.1, -0.0, 0.999, None], "float:0:1:0.01"),
     "any": ("double", pa.float64(), [float("nan"), float("inf"), -float("inf"), -5e-324, -0.0, None], None),
     "single": ("float", pa.float32(), [1.5, -3.4e38, float("nan"), float("inf"), 1e-45, -0.0, None], None),
+    "uuid": ("uuid", pa.uuid(), [bytes(16), b"\xff" * 16, None], None),
+    "wide": ("decimal(38,2)", pa.decimal128(38, 2), [Decimal(10) ** 35, Decimal("-0.01"), Decimal(0), None], None),
+    "price38": ("decimal(20,2)", pa.decimal128(20, 2), [Decimal("1.25"), Decimal(0), None], "decimal:0:100:0.25"),
+    "blob": ("blob(9)", pa.binary(), [b"", b"\xff\xfe", b"\0" * 9, b"123456789", None], None),
+    "span": ("interval", pa.month_day_nano_interval(), [pa.MonthDayNano([-1, 2, -3000]), None], None),
     "name": ("text(12)", pa.string(), ["", "zoë", "日本\U0001f600", "a\0b", "12 bytes ful", None], 'string:["d","m"]'),
     "code": ("text(3)", pa.string(), ["a", "bb", None], 'keys:["a","bb","ccc"]'),
     "colour": ('category(["a","b","c"])', pa.string(), ["c", "a", None], 'category:["a","b","c"]'),
@@ -422,3 +427,13 @@ def test_grid_rules_agree_with_domains(type_: str, text: str, value_of: Callable
     for moved in (right + 1, right - 1, np.zeros_like(right), np.full_like(right, domain.size - 1)):
         same = (moved == right) & (right >= 0)
         assert kernels.check_grid(x, moved, rule).tolist() == same.astype(int).tolist()
+
+
+def test_a_number_of_two_words_is_on_the_grid_only_as_a_whole() -> None:
+    type_, domain = parse_type("decimal(38,2)"), parse_domain("decimal:-100:100:0.25")
+    values = [Decimal("1.25"), Decimal("-99.75"), Decimal("1.20")]
+    strays = [Decimal("1.25") + Decimal(sign * 2**64) / 100 for sign in (-1, 1)]  # with the same lower half
+    words = np.array([type_.words_of(value) for value in (*values, *strays)], np.int64)
+    ranks = np.array([domain.rank(value) for value in values[:2]] + [domain.rank(Decimal("1.25"))] * 3, np.int64)
+    found = validation._RankCheck(rank_rule(type_, domain)).fits(ranks, words, None)
+    assert found.tolist() == [1, 1, 0, 0, 0]

@@ -179,13 +179,13 @@ def test_types_of_its_own_are_left_alone() -> None:
     found = suggest(table, types={"t": "text(20) not null"})
     assert found.file.types == {
         "i": "tinyint",
-        "d": "decimal(18,2)",
+        "d": "decimal(38,2)",
         "p": "decimal(9,2)",
         "f": "float",
         "z": "timestamp with time zone",
         "t": "text(20) not null",
     }
-    assert [each.from_rows for each in found.columns] == [False, True, False, False, False, False]
+    assert [each.from_rows for each in found.columns] == [False, False, False, False, False, False]
 
 
 def test_no_value_is_shown(tmp_path: Path) -> None:

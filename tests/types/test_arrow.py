@@ -175,7 +175,7 @@ def test_schema_of_arrow_types() -> None:
 
 
 def test_declared_types_and_domains() -> None:
-    arrow = pa.schema([("A", pa.decimal128(38, 2)), ("b", pa.string()), ("c", pa.string()), ("d", pa.int64())])
+    arrow = pa.schema([("A", pa.decimal256(39, 2)), ("b", pa.string()), ("c", pa.string()), ("d", pa.int64())])
     schema = schema_of(
         arrow,
         types={"a": "decimal(18,2)", "b": "text(25) NOT NULL", "d": "not null"},
@@ -184,7 +184,7 @@ def test_declared_types_and_domains() -> None:
     assert [column.type.label for column in schema] == ["decimal(18,2)", "text(25)", "category", "bigint"]
     assert schema["c"].type.group_values == ("x", "y")
     assert [column.nullable for column in schema] == [True, False, True, False]
-    with pytest.raises(InvalidParameter, match="18 digits are stored"):
+    with pytest.raises(InvalidParameter, match="38 digits are stored"):
         schema_of(arrow)
     with pytest.raises(NotFound, match="no column 'z'"):
         schema_of(arrow, types={"z": "integer"})
@@ -194,7 +194,9 @@ def test_declared_types_and_domains() -> None:
         )
 
 
-@pytest.mark.parametrize("type_", [pa.binary(), pa.list_(pa.int8()), pa.duration("s"), pa.null(), pa.decimal128(5, -2)])
+@pytest.mark.parametrize(
+    "type_", [pa.list_(pa.int8()), pa.binary(4), pa.map_(pa.int8(), pa.int8()), pa.null(), pa.decimal128(5, -2)]
+)
 def test_arrow_types_that_cannot_be_stored(type_: Any) -> None:
     with pytest.raises(InvalidParameter, match="cannot be stored") as refusal:
         schema_of(pa.schema([("c", type_)]))
@@ -227,6 +229,11 @@ def test_names_have_to_be_there() -> None:
         ("decimal", "decimal(18,3)"),
         ("text(25)", "text(25)"),
         ("varchar", "text(64)"),
+        ("decimal(38,10)", "decimal(38,10)"),
+        ("GUID", "uuid"),
+        ("bytea", "blob(64)"),
+        ("varbinary(7)", "blob(7)"),
+        ("interval", "interval"),
     ],
 )
 def test_types_are_read(text: str, label: str) -> None:
@@ -244,7 +251,7 @@ def test_categories_are_sorted(text: str) -> None:
         ("integr", "there is no such type", "^^^^^^"),
         ("", "this is no type", "^"),
         ("integer(5)", "takes nothing", "       ^^^"),
-        ("decimal(19,2)", "1 to 18 digits", "       ^^^^^^"),
+        ("decimal(39,2)", "1 to 38 digits", "       ^^^^^^"),
         ("decimal(2,3)", "no more of them after the point", "       ^^^^^"),
         ("decimal(x)", "no numbers", "       ^^^"),
         ("decimal(1,2,3)", "two numbers", "       ^^^^^^^"),

@@ -119,7 +119,8 @@ def load(
       slack=paper          its slack, with a bound computed from beta
       alpha_s=8            that slack as it is printed: rows may be lost
     Types: integer, bigint, decimal(12,2), double, boolean, date, time,
-    timestamp, text(25), category(["a","b"]); each also with "not null".
+    timestamp, interval, uuid, text(25), blob(32), category(["a","b"]); each also
+    with "not null".
 
     Types are public, so they are declared: with --type, with --schema, by an index
     or by the source itself (parquet, arrow, databases). A csv file has none, and

@@ -304,11 +304,14 @@ def cumulative_counts(sorted_keys: Words, ranks: int) -> Words:
 # Validation of loaded rows
 
 
-def check_text(x: Words, max_bytes: int) -> Mask:
-    """1 where the words [n, k] are those of a text: of at most so many bytes, valid UTF-8, and zeros after its end."""
+def check_text(x: Words, max_bytes: int, *, utf8: bool = True) -> Mask:
+    """1 where the words [n, k] are those of a text: of at most so many bytes, valid UTF-8, and zeros after its end.
+
+    Without `utf8`, any bytes will do.
+    """
     n, k = len(x), _width(x)
     out = np.empty(n, _UINT8)
-    lib.scumble_check_text(_words(x, n * k), k, n, max_bytes, _from_buffer(_BYTES, out))
+    lib.scumble_check_text(_words(x, n * k), k, n, max_bytes, utf8, _from_buffer(_BYTES, out))
     return out
 
 

@@ -19,6 +19,7 @@ __all__ = ["RowCheck", "rules_of"]
 
 BLOCK_ROWS = 1 << 13  # looked at at a time, so that columns stay in the cache
 _ZERO = np.zeros((1, 2), np.int64)
+_TOP = np.int64(-(1 << 63))
 
 
 def rules_of(schema: Schema, orders: Sequence[IndexOrder]) -> tuple[tuple[int, RankRule], ...]:
@@ -96,7 +97,7 @@ class _ColumnCheck:
         """1 where the words are those of a value or, all 0, of a null."""
         value = kernels.mask_intervals(x, self._bounds)
         if self._type.max_bytes:
-            value &= kernels.check_text(x, self._type.max_bytes)
+            value &= kernels.check_text(x, self._type.max_bytes, utf8=self._type.is_text)
         if self._type.is_single:
             value &= kernels.check_single(x)
         return _chosen(value, kernels.mask_intervals(x, self._null), valid)
@@ -115,7 +116,8 @@ class _RankCheck:
     def fits(self, ranks: Words, x: Words, valid: Mask | None) -> Mask:
         """1 where a rank is that of the words."""
         if isinstance(self._rule, GridRule):
-            right = kernels.check_grid(x, ranks, self._rule)
+            words, fit = _one_word(x)
+            right = kernels.check_grid(words, ranks, self._rule) & fit
         elif self._listed:
             right = np.full(len(ranks), 0, np.uint8)
             for words, rank in self._listed:
@@ -123,6 +125,14 @@ class _RankCheck:
         else:
             right = kernels.mask_intervals(ranks, self._any)
         return _chosen(right, kernels.mask_intervals(ranks, self._null), valid)
+
+
+def _one_word(x: Words) -> tuple[Words, Mask]:
+    """Numbers of one word, or of two (types/wide.py) as their lower halves; and 1 where these are the numbers."""
+    if x.shape[1] == 1:
+        return x, np.full(len(x), 1, np.uint8)
+    lower = x[:, 1] ^ _TOP
+    return lower, kernels.mask_intervals((lower >> 63) ^ x[:, 0], _ZERO)
 
 
 def _chosen(present: Mask, absent: Mask, valid: Mask | None) -> Mask:

@@ -5,6 +5,7 @@ Rows that did not match came back blank, and are dropped here. For the owner alo
 
 import html
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -112,13 +113,26 @@ class Result:
 
 
 def _values(column: Any) -> list[Any]:
-    """Python values as DuckDB gives them: a HUGEINT, which Arrow has as a decimal without places, is an int."""
+    """Python values as DuckDB gives them.
+
+    A HUGEINT, which Arrow has as a decimal without places, is an int; an interval a timedelta, in months of 30 days.
+    """
     import pyarrow as pa
 
     values: list[Any] = column.to_pylist()
     if pa.types.is_decimal(column.type) and column.type.scale == 0 and column.type.precision == 38:
         return [None if value is None else int(value) for value in values]
+    if pa.types.is_interval(column.type):
+        return [None if value is None else _timedelta(value) for value in values]
     return values
+
+
+def _timedelta(value: "pa.MonthDayNano") -> "timedelta | pa.MonthDayNano":
+    months, days, nanoseconds = value
+    try:
+        return timedelta(days=30 * months + days, microseconds=nanoseconds // 1000)
+    except OverflowError:  # as Arrow has it, where Python has no such timedelta
+        return value
 
 
 def _shown(value: object) -> str:

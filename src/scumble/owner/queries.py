@@ -19,7 +19,7 @@ from scumble.errors import BadQuery, Overflow, QueryError, TooManyPlans
 from scumble.owner.answers import GroupReader, Result, Row, matching_rows
 from scumble.owner.session import Session
 from scumble.sql import GROUPS, AggregateQuery, Bound, Fetch, RowQuery, Statement, TableAccess
-from scumble.types import arrow_schema
+from scumble.types import arrow_schema, uuids_of
 from scumble.wire.catalog import Table
 from scumble.wire.plan import Plan
 from scumble.wire.requests import ForgetPlans, Scan
@@ -62,7 +62,8 @@ class LocalSQL:
         with self._with(tables):
             self.check()
             result = self._connection.sql(sql, params=dict(parameters) or None)
-            return result.to_arrow_table() if self._result_bytes is None else self._collected(result)
+            table = result.to_arrow_table() if self._result_bytes is None else self._collected(result)
+            return _with_uuids(table, result)
 
     def _collected(self, result: duckdb.DuckDBPyRelation) -> pa.Table:
         """A result piece by piece: DuckDB counts the memory of its own work, and not that of what it hands out."""
@@ -99,13 +100,16 @@ class LocalSQL:
         """What the result of a query over some tables would be."""
         with self._with({table.name: arrow_schema(table.schema).empty_table() for table in tables}):
             result = self._connection.sql(sql, params=dict(parameters) or None)
-            empty = result.limit(0).to_arrow_table()  # tables without rows are no bound: SQL can make rows of its own
+            empty = _with_uuids(
+                result.limit(0).to_arrow_table(), result
+            )  # tables without rows are no bound: SQL can make rows of its own
             return Description(result.columns, list(map(str, result.types)), list(empty.schema.types))
 
     def evaluate(self, expression: str) -> Any:
         """The value of a constant expression, exactly; any exception means that Python has no such value."""
         with self._turn:
-            value = self._connection.sql(f"SELECT {expression}").to_arrow_table().column(0)[0]
+            result = self._connection.sql(f"SELECT {expression}")
+            value = _with_uuids(result.to_arrow_table(), result).column(0)[0]
         if value.is_valid and pa.types.is_timestamp(value.type) and value.type.unit == "ns":
             return np.datetime64(value.value, "ns")
         return value.as_py()
@@ -126,6 +130,15 @@ class LocalSQL:
             finally:
                 for name in tables:
                     self._connection.unregister(name)
+
+
+def _with_uuids(table: pa.Table, result: duckdb.DuckDBPyRelation) -> pa.Table:
+    """The table of a result with UUIDs, which DuckDB hands out as texts."""
+    for place, type_ in enumerate(map(str, result.types)):
+        if type_ == "UUID" and pa.types.is_string(table.schema.types[place]):
+            found = pa.chunked_array(map(uuids_of, table.column(place).chunks), pa.uuid())
+            table = table.set_column(place, pa.field(table.schema.names[place], pa.uuid()), found)
+    return table
 
 
 def _refused(error: duckdb.Error) -> QueryError:

@@ -322,7 +322,7 @@ def arithmetic(node: exp.Expr, schema: Schema, column: Callable[[exp.Column], in
 
 def _column(place: int | None, schema: Schema) -> Argument | None:
     type_ = None if place is None else schema.columns[place].type
-    if type_ is None or not type_.is_number or type_.is_float:
+    if type_ is None or not type_.is_number or type_.is_float or type_.words > 1:
         return None
     return Argument(("column", place), type_.scale)
 

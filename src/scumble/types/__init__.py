@@ -11,6 +11,9 @@ One file for each type, which owns all of it, with its key domain where it has o
     decimal    decimal(12,2)                DecimalDomain     decimal:0:1000000:0.01        prices and the like
     text       text(25)                     StringDomain      string:["d","m"]              between split points
     category   category(["a","b"])          CategoryDomain    category:["a","b"]            a public list
+    uuid       uuid
+    blob       blob(32)
+    interval   interval
     listed                                  ExplicitKeys      keys:[1,5,9]                  the paper's dom(A)
 
 A new type is a file like these and its line in `register_types` below, a new domain one in `register_domains`. Types,
@@ -28,6 +31,7 @@ from scumble.types.arrow import (
     schema_of,
     split_nullability,
 )
+from scumble.types.blob import BlobType
 from scumble.types.boolean import BooleanType
 from scumble.types.category import CategoryDomain, CategoryType
 from scumble.types.column import TYPES, Column, ColumnType, Interval, Operator, Schema, SqlType, register_types
@@ -36,11 +40,13 @@ from scumble.types.decimal import DecimalDomain, DecimalType
 from scumble.types.domain import MAX_SIZE, Domain, parse_domain, register_domains
 from scumble.types.float import FloatDomain, FloatType
 from scumble.types.integer import IntegerDomain, IntegerType
+from scumble.types.interval import IntervalType
 from scumble.types.listed import ExplicitKeys
 from scumble.types.ranks import GridRule, RankRule, rank_rule
 from scumble.types.text import StringDomain, TextType
 from scumble.types.time import TimeType
 from scumble.types.timestamp import TimestampDomain, TimestampType
+from scumble.types.uuid import UuidType, uuids_of
 
 __all__ = [
     "MAX_SIZE",
@@ -73,6 +79,7 @@ __all__ = [
     "rank_rule",
     "schema_of",
     "split_nullability",
+    "uuids_of",
 ]
 
 register_types(
@@ -85,6 +92,9 @@ register_types(
     DecimalType,
     TextType,
     CategoryType,
+    UuidType,
+    BlobType,
+    IntervalType,
 )
 register_domains(
     IntegerDomain,

@@ -80,6 +80,7 @@ class ColumnType(ABC):
     is_condition = False  # whether a column of it is a condition, as in WHERE paid
     max_bytes = 0  # the most bytes of a text; 0 for everything else
     is_single = False  # whether its doubles have to be floats of 32 bits
+    is_ordered = True  # whether its words are in the order of its values
     is_unsigned = False  # whether pages have its words without a sign
 
     # --- what it is -------------------------------------------------------------------------------
@@ -294,6 +295,11 @@ class ColumnType(ABC):
         import pyarrow as pa
 
         return getattr(pa, self.arrow_name)()
+
+    @property
+    def cell_type(self) -> Any:
+        """The Arrow type that the cells of a csv file are read as, to be converted."""
+        return self.arrow_type
 
     @classmethod
     def of_arrow(cls, field: Any) -> Self:

@@ -8,7 +8,7 @@ neighbours apart. Bounds and step of a domain are public, keys and ranks are sec
 import math
 import re
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -18,15 +18,29 @@ from numpy.typing import NDArray
 
 from scumble.errors import InvalidKeys, InvalidParameter
 from scumble.types.arrow import bitmap, cast, check_rows, refused, unstorable, values_of
-from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, ValueWords, bytes_for, numbers_in
+from scumble.types.column import (
+    Bracket,
+    Column,
+    ColumnType,
+    Interval,
+    Operator,
+    SqlType,
+    ValueWords,
+    bytes_for,
+    numbers_in,
+)
 from scumble.types.domain import TITLES, DomainPartError, Part, check_bounds, is_nan, number_parts, off_grid, unreadable
 from scumble.types.grid import Grid, GridDomain, Units
 from scumble.types.integer import NUMERIC_SOURCES, beyond, is_common, unscaled
 from scumble.types.keys import Floats, KeyColumn, Place, Ticks, read_key
+from scumble.types.wide import WIDE_BYTES, lower_half, wide_interval, wide_number, wide_words, words_of_halves
 
-MAX_DIGITS = 18
+MAX_DIGITS = 38
+_WORD_DIGITS = 18  # up to so many fit a word
 DECIMAL = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?", re.ASCII)
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_INTEGER_DIGITS = 19  # of what DuckDB takes a BIGINT for
+_EXACT = Context(prec=60)
 _MOST_DIGITS = 76  # of Arrow's widest decimal
 _EXACT_TENS = 22  # 10^22 is the last power of ten that a double holds exactly
 _FLOAT_UNITS = 2.0**48  # below this many units, five units in the last place are less than half a grid unit
@@ -35,13 +49,13 @@ _SLACK_ULPS = 4
 
 @dataclass(frozen=True)
 class DecimalType(ColumnType):
-    """`decimal(digits,scale)`: up to 18 digits, `scale` of them after the point."""
+    """`decimal(digits,scale)`: up to 38 digits, `scale` of them after the point; beyond 18 digits it has two words."""
 
     kind = "decimal"
     names = dict.fromkeys(("decimal", "numeric", "dec"), "decimal")
     families = ("decimal",)
     examples = ("decimal(12,2)",)
-    sql_types = (SqlType("DECIMAL", 3, 18, 10, parameters=("precision", "scale"), unsigned=False, scale=18),)
+    sql_types = (SqlType("DECIMAL", 3, 38, 10, parameters=("precision", "scale"), unsigned=False, scale=38),)
     arrow_name = "decimal128"
     sources = NUMERIC_SOURCES
     is_number = True
@@ -66,13 +80,23 @@ class DecimalType(ColumnType):
         return cls(f"decimal({digits},{scale})", scale, digits)
 
     @cached_property
+    def words(self) -> int:
+        return 1 if self.digits <= _WORD_DIGITS else 2
+
+    @cached_property
     def width_bytes(self) -> int:
-        return bytes_for(10**self.digits - 1)
+        return bytes_for(self._most) if self.words == 1 else WIDE_BYTES
+
+    @property
+    def _most(self) -> int:
+        return int(10**self.digits) - 1
 
     @cached_property
     def full_interval(self) -> Interval:
-        most = 10**self.digits - 1
-        return (-most,), (most,)
+        return self._as_words(-self._most), self._as_words(self._most)
+
+    def _as_words(self, units: int) -> ValueWords:
+        return (units,) if self.words == 1 else wide_words(units)
 
     @property
     def tick(self) -> tuple[str, Fraction]:
@@ -80,10 +104,30 @@ class DecimalType(ColumnType):
 
     def _words(self, value: object) -> ValueWords | None:
         units = unscaled(value, self.scale)
-        return None if units is None else (units,)
+        return None if units is None or abs(units) > self._most else self._as_words(units)
 
     def value_of(self, words: ValueWords) -> Decimal:
-        return Decimal(words[0]).scaleb(-self.scale)
+        units = words[0] if self.words == 1 else wide_number(words)
+        return Decimal(units).scaleb(-self.scale, _EXACT)
+
+    def _compared(self, op: Operator, value: object) -> Interval | None:
+        if self.words == 1:
+            return super()._compared(op, value)
+        bracket = self._bracket(value) if self._has_common_type(value) else None
+        if bracket is None:
+            return None
+        return wide_interval(op, bracket, -self._most, self._most) or self.empty_interval
+
+    def _has_common_type(self, value: object) -> bool:
+        """Whether DuckDB compares a constant with a column of two words as a decimal of the column's own type."""
+        whole = self.digits - self.scale
+        match value:
+            case int():
+                return whole >= _INTEGER_DIGITS
+            case Decimal() if value.is_finite():
+                exponent = value.as_tuple().exponent
+                return isinstance(exponent, int) and 0 <= -exponent <= self.scale and value.adjusted() < whole
+        return isinstance(value, str)
 
     def _bracket(self, value: object) -> Bracket | None:
         tens = 10**self.scale
@@ -92,7 +136,7 @@ class DecimalType(ColumnType):
                 return None
             case int() if -(2**63) <= value < 2**63:
                 return value * tens, value * tens
-            case Decimal() if is_common(value):
+            case Decimal() if self.words > 1 or is_common(value):
                 numerator, denominator = value.as_integer_ratio()
                 numerator *= tens
                 return -(-numerator // denominator), numerator // denominator
@@ -117,7 +161,7 @@ class DecimalType(ColumnType):
 
     def comparable_with(self, other: ColumnType) -> bool:
         """Words count the same unit if there are as many digits after the point."""
-        return isinstance(other, DecimalType) and self.scale == other.scale
+        return isinstance(other, DecimalType) and self.scale == other.scale and self.words == other.words
 
     @property
     def arrow_type(self) -> Any:
@@ -156,10 +200,22 @@ class DecimalType(ColumnType):
         return self._array(units, array.is_valid().buffers()[1] if array.null_count else None)
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
-        """Return the lower of each number's two words; the upper one has to be its sign."""
+        """Return the lower of each number's halves, if the upper one is its sign; or both."""
         halves = values_of(array, np.dtype((np.int64, 2)))
+        if self.words > 1:
+            return self._encode_wide(column, halves, valid, first_row)
         words, limit = halves[:, 0].copy(), 10**self.digits
         strays = (halves[:, 1] != words >> 63) | (words <= -limit) | (words >= limit)
+        check_rows(column, strays, valid, first_row, f"the value has more digits than {self.label}")
+        return words
+
+    def _encode_wide(
+        self, column: Column, halves: NDArray[np.int64], valid: NDArray[np.uint8] | None, first_row: int
+    ) -> NDArray[np.int64]:
+        words = words_of_halves(halves[:, 1], np.ascontiguousarray(halves[:, 0]))
+        least, most = self.full_interval
+        strays = (words[:, 0] < least[0]) | ((words[:, 0] == least[0]) & (words[:, 1] < least[1]))
+        strays |= (words[:, 0] > most[0]) | ((words[:, 0] == most[0]) & (words[:, 1] > most[1]))
         check_rows(column, strays, valid, first_row, f"the value has more digits than {self.label}")
         return words
 
@@ -170,8 +226,11 @@ class DecimalType(ColumnType):
         import pyarrow as pa
 
         halves = np.empty((len(units), 2), np.int64)
-        halves[:, 0] = units
-        halves[:, 1] = halves[:, 0] >> 63
+        if units.ndim > 1:
+            halves[:, 0], halves[:, 1] = lower_half(units).view(np.int64), units[:, 0]
+        else:
+            halves[:, 0] = units
+            halves[:, 1] = halves[:, 0] >> 63
         return pa.Array.from_buffers(self.arrow_type, len(halves), [validity, pa.py_buffer(halves)])
 
 
@@ -199,11 +258,11 @@ class DecimalDomain(GridDomain):
 
     @property
     def cell_type(self) -> str:
-        """The decimals that hold every key, as far as there are so many digits."""
-        if self._places > MAX_DIGITS:
+        """The decimals of one word that hold every key, as far as there are so many digits."""
+        if self._places > _WORD_DIGITS:
             return ""
         whole = max(1, *(number.adjusted() + 1 for number in (self.low, self.high, self.step)))
-        return f"decimal({min(whole + self._places, MAX_DIGITS)},{self._places})"
+        return f"decimal({min(whole + self._places, _WORD_DIGITS)},{self._places})"
 
     @property
     def text(self) -> str:

@@ -117,7 +117,7 @@ def _fits(type_: ColumnType, domain: Domain) -> bool:
         return type_.is_number
     if isinstance(domain, ExplicitKeys) and isinstance(domain.keys[0], int):
         return isinstance(type_, IntegerType)
-    return isinstance(type_, TextType | CategoryType)
+    return isinstance(type_, TextType | CategoryType) and type_.is_text
 
 
 def _intervals(type_: ColumnType, domain: Domain) -> tuple[Interval, ...] | None:

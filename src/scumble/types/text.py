@@ -41,26 +41,29 @@ class TextType(ColumnType):
 
     kind = "text"
     names = dict.fromkeys(("text", "varchar", "string", "char", "bpchar"), "text")
-    families = ("string",)
+    families: ClassVar[tuple[str, ...]] = ("string",)
     examples = ("text(25)",)
     sql_types = (SqlType("VARCHAR", 12, 2**31 - 1, quote="'"),)
     arrow_name = "string"
     sources = frozenset(["string", "integer", "boolean"])
     is_text = True
+    sql_name: ClassVar[str] = "varchar"
 
     max_bytes: int = DEFAULT_BYTES
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_bytes <= MAX_BYTES:
-            raise InvalidParameter(f"a text has 1 to {MAX_BYTES} bytes at most", hint="write text(25), for example")
+            raise InvalidParameter(
+                f"a {self.kind} has 1 to {MAX_BYTES} bytes at most", hint=f"write {self.kind}(25), for example"
+            )
 
     @classmethod
     def of_text(cls, name: str, rest: str) -> Self:
         """Read `(25)`, or nothing for the usual number of bytes."""
         numbers = numbers_in(rest)
         if len(numbers) > 1:
-            raise InvalidParameter("a text has one number, its most bytes")
-        return cls("varchar", max_bytes=numbers[0]) if numbers else cls("varchar")
+            raise InvalidParameter(f"a {cls.kind} has one number, its most bytes")
+        return cls(cls.sql_name, max_bytes=numbers[0]) if numbers else cls(cls.sql_name)
 
     @property
     def label(self) -> str:
@@ -110,8 +113,12 @@ class TextType(ColumnType):
         letters = self.words - 1
         return (_LEAST_WORD,) * letters + (0,), (_MOST_WORD,) * letters + (self.max_bytes,)
 
+    def _encoded(self, value: object) -> bytes | None:
+        """Return the bytes of a value; None if it is none."""
+        return utf8(value)
+
     def _words(self, value: object) -> ValueWords | None:
-        encoded = utf8(value)
+        encoded = self._encoded(value)
         return None if encoded is None or len(encoded) > self.max_bytes else self._packed(encoded)
 
     def _packed(self, encoded: bytes, length: int | None = None) -> ValueWords:
@@ -120,15 +127,15 @@ class TextType(ColumnType):
         padded = struct.unpack(f">{letters}Q", encoded.ljust(8 * letters, b"\0"))
         return (*(word + _LEAST_WORD for word in padded), len(encoded) if length is None else length)
 
-    def value_of(self, words: ValueWords) -> str:
-        return _unpacked(words)[: words[-1]].decode()
+    def value_of(self, words: ValueWords) -> Any:
+        return unpacked(words)[: words[-1]].decode()
 
     def _bracket(self, value: object) -> Bracket | None:
         return None  # a text is more than one word: `_compared` does without
 
     def _compared(self, op: Operator, value: object) -> Interval | None:
         """Compare bytes; of two texts with the same padded bytes the shorter is less, which strict bounds use."""
-        encoded = utf8(value)
+        encoded = self._encoded(value)
         if encoded is None:
             return None
         least, most = self.full_interval
@@ -166,7 +173,7 @@ class TextType(ColumnType):
 
     def comparable_with(self, other: ColumnType) -> bool:
         """Words compare if there are as many."""
-        return isinstance(other, TextType) and self.words == other.words
+        return isinstance(other, TextType) and other.is_text and self.words == other.words
 
     def _span(self, domain: Domain, low: ValueWords, high: ValueWords) -> tuple[int, int]:
         least, most = self.full_interval
@@ -180,7 +187,7 @@ class TextType(ColumnType):
         An upper bound is a text's words; or with less than its length, for what is before it; or filled up with 0xff
         bytes, for what starts like it.
         """
-        padded, length = _unpacked(words), words[-1]
+        padded, length = unpacked(words), words[-1]
         letters = padded.rstrip(b"\xff")
         filled = len(letters) < len(padded)
         if filled:
@@ -205,7 +212,7 @@ class TextType(ColumnType):
 
     @classmethod
     def of_arrow(cls, field: Any) -> Self:
-        return cls("varchar")
+        return cls(cls.sql_name)
 
     def encode(self, column: Column, array: Any, valid: NDArray[np.uint8] | None, first_row: int) -> NDArray[np.int64]:
         """Return the words of strings, whatever stands at the nulls."""
@@ -213,7 +220,7 @@ class TextType(ColumnType):
         words = np.zeros((count, letters + 1), np.int64)
         if count == 0:
             return words
-        _check_utf8(column, array, first_row)
+        self._check(column, array, first_row)
         offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + count + 1]
         data = array.buffers()[2]
         start, stop = int(offsets[0]), int(offsets[-1])
@@ -230,8 +237,8 @@ class TextType(ColumnType):
                 raise refused(
                     column,
                     first_row + first + int(np.argmax(lengths > self.max_bytes)),
-                    f"the text is longer than {self.max_bytes} bytes, the most that {self.label} holds",
-                    f"declare the column text(N), N up to {MAX_BYTES}: it is public, so it is not taken from the data",
+                    f"the {self.kind} is longer than {self.max_bytes} bytes, the most that {self.label} holds",
+                    f"declare the column {self.kind}(N), N up to {MAX_BYTES}: it is public, not taken from the data",
                 )
             rows = slice(first, first + len(lengths))
             for place in range(letters):
@@ -239,6 +246,10 @@ class TextType(ColumnType):
                 flat[rows, place] = (window[begins + 8 * place] & _MASKS[kept]) ^ _TOP
             words[rows, letters] = lengths
         return words
+
+    def _check(self, column: Column, array: Any, first_row: int) -> None:
+        """Refuse what is no text."""
+        _check_utf8(column, array, first_row)
 
     def decode(self, words: NDArray[Any], valid: NDArray[Any] | None) -> Any:
         import pyarrow as pa
@@ -300,14 +311,14 @@ def pattern_parts(pattern: str, escape: str | None) -> list[tuple[bool, str]] | 
     return parts
 
 
-def _unpacked(words: ValueWords) -> bytes:
+def unpacked(words: ValueWords) -> bytes:
     """Return the padded bytes of a text's words."""
     return struct.pack(f">{len(words) - 1}Q", *(word - _LEAST_WORD for word in words[:-1]))
 
 
 def _text_at_or_before(words: ValueWords) -> str:
     """Return the greatest text at or before a lower bound that words can spell; cut in a character, the part before."""
-    padded, length = _unpacked(words), words[-1]
+    padded, length = unpacked(words), words[-1]
     return _valid_part(padded.ljust(length, b"\0")[: max(0, length)])
 
 

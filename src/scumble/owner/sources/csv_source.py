@@ -234,7 +234,7 @@ def _known_types(names: list[str], types: Mapping[str, str], domains: Mapping[st
         if name.lower() not in by_lower:
             raise NotFound(f"there is no column {name!r}", hint=f"the first line names {', '.join(names)[:200]}")
         if text := split_nullability(declared)[0]:
-            known[by_lower[name.lower()]] = parse_type(text).arrow_type
+            known[by_lower[name.lower()]] = parse_type(text).cell_type
     return known
 
 

@@ -15,7 +15,9 @@ _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = "[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6})?)?"
 _ZONE = "(Z|[+-][0-9]{2}(:?[0-9]{2})?)"
 _WHOLE = "-?(0|[1-9][0-9]*)"
-_MOST_DIGITS = 18
+_MOST_DIGITS = 18  # of what is guessed
+_STORED_DIGITS = 38
+_UUID = "[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ _TEXTS = (
     Form("timestamp", *_matching(f"{_DAY}([T ]{_CLOCK})?", "TIMESTAMP")),
     Form("timestamptz", *_matching(f"{_DAY}[T ]{_CLOCK}{_ZONE}", "TIMESTAMP")),
     Form("time", *_matching(_CLOCK, "TIME")),
+    Form("uuid", *_matching(_UUID, "UUID")),
 )
 
 
@@ -107,7 +110,7 @@ def forms_of(type_: Any, *, guessed: bool) -> tuple[Form, ...]:
 
 def _decimal_forms(type_: Any, *, guessed: bool) -> tuple[Form, ...]:
     scale = max(0, type_.scale)
-    if not guessed and type_.precision <= _MOST_DIGITS:
+    if not guessed and type_.precision <= _STORED_DIGITS:
         return (Form(f"decimal({type_.precision},{scale})", scale=scale),)
     room = f"abs({{x}}) < 1{'0' * max(0, _MOST_DIGITS - scale)}"
     double = Form("double", key="{x}::DOUBLE").finite()

@@ -44,7 +44,8 @@ class Argument(NamedTuple):
 
     @property
     def is_number(self) -> bool:
-        return self.expression is not None and (self.type is None or self.type.is_number)
+        """Whether the enclave can add it up: beyond one word it cannot."""
+        return self.expression is not None and (self.type is None or (self.type.is_number and self.type.words == 1))
 
     @property
     def is_float(self) -> bool:

@@ -14,7 +14,7 @@ __all__ = ["MAXIMUM", "MINIMUM"]
 
 
 def _takes(argument: Argument) -> bool:
-    return argument.expression is not None
+    return argument.expression is not None and (argument.type is None or argument.type.is_ordered)
 
 
 def _finisher(argument: Argument, *, least: bool) -> Finish:
