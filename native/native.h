@@ -28,6 +28,7 @@ void scumble_deviation(const int64_t *start, const int64_t *first, const int64_t
  * `valid` means that no row is null. What each kernel takes for secret is said in its file. */
 enum { SCUMBLE_EQ, SCUMBLE_LT, SCUMBLE_LE };
 void scumble_mask_rows(int64_t start, size_t n, const int64_t *dummies, uint8_t *out);
+void scumble_unpack_bits(const uint8_t *pages, size_t count, size_t page_bytes, size_t at, size_t eighth, uint8_t *out);
 void scumble_mask_intervals(const int64_t *x, size_t k, size_t n, const uint8_t *valid, const int64_t *bounds, size_t m,
                             int negated, int null_matches, uint8_t *out);
 void scumble_mask_compare(const int64_t *a, const int64_t *b, size_t k, size_t n, const uint8_t *valid_a,

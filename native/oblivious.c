@@ -20,6 +20,19 @@ SCUMBLE_VECTOR void scumble_mask_rows(int64_t start, size_t n, const int64_t *du
         out[i] = (uint8_t)(((int64_t)i < before) | ((int64_t)i >= after));
 }
 
+/* The bits of pages' rows as bytes: those of each page begin `at` bytes from its start, and byte b of its `eighth` bytes
+ * has in bit j that of row j eighth + b. A table of bits, as numpy's, would be read at secret addresses. */
+SCUMBLE_VECTOR void scumble_unpack_bits(const uint8_t *restrict pages, size_t count, size_t page_bytes, size_t at,
+                                        size_t eighth, uint8_t *restrict out)
+{
+    for (size_t page = 0; page < count; page++) {
+        const uint8_t *bits = pages + page * page_bytes + at;
+        for (int j = 0; j < 8; j++, out += eighth)
+            for (size_t b = 0; b < eighth; b++)
+                out[b] = (uint8_t)(bits[b] >> j & 1);
+    }
+}
+
 /* out |= low <= x <= high. */
 SCUMBLE_VECTOR static void add_interval(const int64_t *restrict x, size_t n, int64_t low, int64_t high,
                                         uint8_t *restrict out)

@@ -257,6 +257,12 @@ def _mask_rows(lib: Any, make: Maker) -> None:
     lib.scumble_mask_rows(make.integer(0, 1 << 37), n, make.put(make.rising(2, 1 << 37)), make.byte_room(n))
 
 
+def _unpack_bits(lib: Any, make: Maker) -> None:
+    eighth, count, at = make.size(), make.integer(0, 5), make.integer(0, 40)
+    size = eighth + at
+    lib.scumble_unpack_bits(make.mask(count * size), count, size, at, eighth, make.byte_room(8 * eighth * count))
+
+
 def _mask_intervals(lib: Any, make: Maker) -> None:
     n, k, m = make.size(), make.choose(1, 1, 2, 3, 9), make.integer(0, 5)
     lib.scumble_mask_intervals(
@@ -369,8 +375,18 @@ def _rows_agree(lib: Any, make: Maker) -> None:
 KERNELS: dict[str, Callable[[Any, Maker], None]] = {
     f"scumble{call.__name__}": call
     for call in (
-        *(_discrete_laplace, _segments, _evaluate, _deviation, _mask_rows, _mask_intervals, _mask_compare, _aggregate),
-        *(_aggregate_groups, _wide, _sort_rows, _merge_rows, _compact, _block_dummies, _place_rows, _curve),
+        *(
+            _discrete_laplace,
+            _segments,
+            _evaluate,
+            _deviation,
+            _mask_rows,
+            _unpack_bits,
+            _mask_intervals,
+            _mask_compare,
+        ),
+        *(_mask_compare, _aggregate, _aggregate_groups, _wide, _sort_rows, _merge_rows, _compact),
+        *(_block_dummies, _place_rows, _curve),
         *(_check_text, _check_single, _check_grid, _fold_rows, _rows_agree),
     )
 }

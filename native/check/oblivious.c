@@ -103,6 +103,12 @@ static void mask_rows_of(size_t n)
     scumble_mask_rows(5, n, dummies, malloc(n + 1));
 }
 
+static void unpack_bits_of(size_t n)
+{
+    for (size_t count = 0; count < 3; count++)
+        scumble_unpack_bits(secret_mask(count * (n + 5) + 1), count, n + 5, 3, n, malloc(8 * count * n + 1));
+}
+
 static void mask_intervals_of(size_t n)
 {
     for (size_t k = 1; k <= 4; k++)
@@ -235,6 +241,7 @@ static void fold_rows_of(size_t n)
         at_sizes(name##_of); \
     }
 AT_SIZES(mask_rows)
+AT_SIZES(unpack_bits)
 AT_SIZES(mask_intervals)
 AT_SIZES(mask_compare)
 AT_SIZES(wide)
@@ -354,6 +361,7 @@ int main(int argc, char **argv)
     } kernels[] = {{"noise", noise},
                    {"deviation", deviation},
                    {"mask-rows", mask_rows},
+                   {"unpack-bits", unpack_bits},
                    {"mask-intervals", mask_intervals},
                    {"mask-compare", mask_compare},
                    {"count", count},

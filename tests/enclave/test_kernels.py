@@ -435,3 +435,17 @@ def test_kernels_that_write_other_words_than_plans_state_are_not_imported(
     monkeypatch.setattr(kernels, "PARTS", (wrong, *PARTS[1:]))
     with pytest.raises(ImportError, match=wrong.name):
         kernels._checked_codes()
+
+
+@given(st.integers(1, 9), st.integers(0, 4), st.integers(0, 20), st.integers(0, 2**32))
+def test_bits_become_bytes(eighth: int, count: int, at: int, seed: int) -> None:
+    pages = np.random.default_rng(seed).integers(0, 256, count * (at + eighth), np.uint8)
+    unpacked = kernels.unpack_bits(pages, at + eighth, at)
+    bits = pages.reshape(count, at + eighth)[:, at:]
+    expected = [bits[page, row % eighth] >> (row // eighth) & 1 for page in range(count) for row in range(8 * eighth)]
+    assert unpacked.tolist() == expected
+
+
+def test_bits_beyond_the_page_are_refused() -> None:
+    with pytest.raises(ValueError, match="within the page"):
+        kernels.unpack_bits(np.zeros(8, np.uint8), 4, 5)

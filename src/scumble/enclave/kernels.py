@@ -41,6 +41,7 @@ __all__ = [
     "place_rows",
     "rows_agree",
     "sort_rows",
+    "unpack_bits",
     "wide_add",
     "wide_fill",
     "wide_load",
@@ -119,6 +120,16 @@ def mask_rows(start: int, n: int, dummies: Words) -> Mask:
     """1 for those of the rows start, start + 1, ..., n of them, that are not from dummies[0] to before dummies[1]."""
     out = np.empty(n, _UINT8)
     lib.scumble_mask_rows(start, n, _words(dummies, 2), _from_buffer(_BYTES, out))
+    return out
+
+
+def unpack_bits(pages: Mask, page_bytes: int, at: int) -> Mask:
+    """The bits that end each page, from byte `at` on, as bytes: see native/oblivious.c for their order."""
+    count, eighth = len(pages) // page_bytes, page_bytes - at
+    if eighth < 0:
+        raise ValueError("the bits have to be within the page")
+    out = np.empty(8 * eighth * count, _UINT8)
+    lib.scumble_unpack_bits(_bytes(pages, count * page_bytes), count, page_bytes, at, eighth, _from_buffer(_BYTES, out))
     return out
 
 

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
-from scumble.enclave.kernels import Mask, Words
+from scumble.enclave.kernels import Mask, Words, unpack_bits
 from scumble.errors import Tampered
 from scumble.types import Column, ColumnType
 from scumble.wire.catalog import TAG_BYTES, Run, Table
@@ -246,7 +246,7 @@ def reseal_run(storage: Storage, table: Table, run: Run, reader: RunReader, keys
 
 _PLACES = np.frombuffer(bytes(range(8)), np.uint8)[:, None]
 """The places of the bits in a byte. A page's first eighth of rows has the lowest bit, and so on: whole rows of bytes
-are then shifted at once. Tables of numpy's `unpackbits` would be read at secret addresses."""
+are then shifted at once."""
 
 
 def _page_form(sealing: _Sealing, column: int, words: Words, valid: Mask | None) -> NDArray[np.uint8]:
@@ -270,10 +270,11 @@ def _column_form(column: Column, page_rows: int, raw: NDArray[np.uint8], pages: 
     valid: Mask | None = None
     if column.nullable:
         value_bytes = page_rows * kind.width_bytes
-        by_page = raw.reshape(pages, column.page_bytes(page_rows))
-        marks = by_page[:, value_bytes:]
+        page_bytes = column.page_bytes(page_rows)
+        by_page = raw.reshape(pages, page_bytes)
         if column.null_bits:
-            marks = (marks[:, None, :] >> _PLACES) & np.uint8(1)
-        valid = np.ascontiguousarray(marks).reshape(-1)
+            valid = unpack_bits(raw, page_bytes, value_bytes)
+        else:
+            valid = np.ascontiguousarray(by_page[:, value_bytes:]).reshape(-1)
         raw = np.ascontiguousarray(by_page[:, :value_bytes]).reshape(-1)
     return FetchedColumn(kind.from_page(raw), valid, kind)
