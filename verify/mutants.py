@@ -46,7 +46,7 @@ FLOOR_PERCENT = 90
 LEAST_TRIED = 10
 UNCONCERNED = "tests/test_durable.py"
 """Tests of none of the modules that are mutated."""
-FAILED, UNIMPORTABLE = 1, 2  # pytest's exit codes
+FAILED, UNIMPORTABLE, INTERNAL = 1, 2, 3  # pytest's exit codes
 
 ROOMS = ("attestation/", "enclave/", "index/", "owner/", "privacy/", "sql/", "wire/", "witness/")
 ELSEWHERE = {
@@ -223,12 +223,19 @@ class Laboratory:
         return Outcome(mutant, not survived, time.monotonic() - began)
 
     def survives(self, mutant: Mutant, tests: Sequence[str], most_seconds: float = 600) -> bool:
-        """Whether the tests pass with the mutant in place."""
+        """Whether the tests pass with the mutant in place.
+
+        A mutant that makes pytest itself fail, such as one of what shuts a process in, is noticed too: if the tests
+        pass without it.
+        """
         copy, warm = self._free.get()
         original, changed = self._original / PACKAGE / mutant.module, copy / PACKAGE / mutant.module
         try:
             changed.write_text(mutated(mutant, original.read_text()))
             code = warm.run(tests, most_seconds)
+            if code == INTERNAL:
+                shutil.copyfile(original, changed)
+                code = FAILED if warm.run(tests, most_seconds) == 0 else INTERNAL
         finally:
             shutil.copyfile(original, changed)
             self._free.put((copy, warm))
