@@ -125,9 +125,14 @@ class Scripted:
 
     codes: ClassVar[list[int | None]] = []
 
-    def __init__(self, *_: object) -> None: ...
+    def __init__(self, *_: object) -> None:
+        self._warm = False
+
+    def wait(self) -> None:
+        self._warm = True
 
     def run(self, *_: object) -> int | None:
+        assert self._warm
         return self.codes.pop(0)
 
     def close(self) -> None: ...

@@ -193,6 +193,7 @@ class Laboratory:
         self._warm = [(copy, Warm(copy, tests)) for copy in copies]
         self._free: queue.Queue[tuple[Path, Warm]] = queue.Queue()
         for one in self._warm:
+            one[1].wait()
             self._free.put(one)
 
     def __enter__(self) -> "Laboratory":

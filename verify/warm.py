@@ -22,6 +22,8 @@ __all__ = ["Warm"]
 LOOK_SECONDS = 0.005
 BROKEN = 100
 """The exit code of a run in which pytest itself has failed."""
+READY = 0
+"""The first answer, when the libraries are imported."""
 
 
 class Warm:
@@ -37,12 +39,20 @@ class Warm:
             text=True,
         )
 
+    def wait(self) -> None:
+        """Return when it is warm. A tree must not be changed before: a mutant might be imported, and never end."""
+        ready = self._answer()
+        assert ready == READY
+
     def run(self, tests: Sequence[str], most_seconds: float) -> int | None:
         """Run tests, up to the first that fails; pytest's exit code, or None if it took too long."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([list(tests), most_seconds]) + "\n")
         self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> int | None:
+        assert self._process.stdout is not None
         code: int | None = json.loads(self._process.stdout.readline())
         return code
 
@@ -125,12 +135,12 @@ def _warm_up(files: Sequence[str]) -> None:
 
 def main(files: Sequence[str]) -> None:
     """Answer every line of standard input, tests and seconds, with a line: pytest's exit code or null."""
-    answers = os.fdopen(os.dup(1), "w")
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     _warm_up(files)
+    answers.write(f"{READY}\n")
     for line in sys.stdin:
         answers.write(json.dumps(_forked(*json.loads(line))) + "\n")
-        answers.flush()
 
 
 if __name__ == "__main__":
