@@ -51,10 +51,12 @@ FAILED, UNIMPORTABLE, INTERNAL = 1, 2, 3  # pytest's exit codes
 ROOMS = ("attestation/", "enclave/", "index/", "owner/", "privacy/", "sql/", "wire/", "witness/")
 ELSEWHERE = {
     "enclave/process.py": (
+        "tests/enclave/test_process.py",
         "tests/provider/test_parts.py",
         "tests/provider/test_service.py",
         "tests/provider/test_memory.py",
     ),
+    "witness/server.py": ("tests/witness/test_server.py", "tests/witness/test_served.py"),
 }
 """Modules that only processes of their own run, where no reach is seen, with their tests."""
 LEFT_OUT = ("index/plot.py", "owner/suggest/")  # pictures, and what its reader edits before it counts
