@@ -3,6 +3,7 @@
 Statistical tests here raise a false alarm with probability 1e-7; each is shown to fail on a defect.
 """
 
+from decimal import Decimal
 from fractions import Fraction
 
 import mpmath
@@ -97,6 +98,20 @@ def test_forty_digits_that_cannot_decide_are_left_to_more(monkeypatch: pytest.Mo
     slow = noise._acceptance_words(Fraction(50, 7), sizes)
     monkeypatch.undo()
     assert slow == noise._acceptance_words(Fraction(50, 7), sizes)
+
+
+def test_a_word_is_settled_by_the_first_digits_only_if_their_error_cannot_change_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With half as many digits, a hundredth of the last bit is in doubt: without a margin, words on both sides."""
+    variance, sizes = Fraction(90_000), list(range(900))
+    exact = [noise._leading_word(noise._acceptance_probability, variance, size) for size in sizes]
+    monkeypatch.setattr(noise, "FAST_DIGITS", 21)
+    monkeypatch.setattr(noise, "NEARLY", Decimal(-1))
+    wrong = {word - right for word, right in zip(noise._acceptance_words(variance, sizes), exact, strict=True)}
+    assert wrong == {-1, 0, 1}
+    monkeypatch.setattr(noise, "NEARLY", Decimal("0.1"))
+    assert noise._acceptance_words(variance, sizes) == exact
 
 
 def reference(variance: Fraction, count: int, words: noise.Words) -> list[int]:
