@@ -1,11 +1,13 @@
 """The mutants that `make verify` tries: what is changed, what is left alone, and which are listed."""
 
 import ast
+import os
+import time
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from verify import mutants
+from verify import mutants, warm
 from verify.mutations import mutants_of, mutated
 from verify.reached import Reached
 
@@ -181,3 +183,11 @@ def test_one_that_is_killed_and_one_that_nobody_looks_at(tmp_path: Path) -> None
     assert (tmp_path / "copy-0" / mutants.PACKAGE / fault.module).read_bytes() == (
         mutants.TREE / mutants.PACKAGE / fault.module
     ).read_bytes()
+
+
+def test_a_process_is_busy_for_as_long_as_it_computes() -> None:
+    before, began = warm._busy_seconds(os.getpid()), time.process_time()
+    while time.process_time() < began + 0.1:
+        pass
+    assert 0.05 < warm._busy_seconds(os.getpid()) - before < 10
+    assert warm._busy_seconds(0) == 0
