@@ -177,3 +177,9 @@ def test_a_certain_candidate_is_always_kept() -> None:
     sizes = np.array([1], dtype=np.int64)
     assert noise._accepted(sizes, Fraction(2), looping([2**64 - 1])).tolist() == [True]
     assert noise._accepted(sizes + 1, Fraction(2), looping([2**64 - 1])).tolist() == [False]
+
+
+def test_a_word_that_equals_its_threshold_is_decided_by_the_next() -> None:
+    first, second = noise._expansion(noise._acceptance_probability, Fraction(2), 2, 2)
+    for words, kept in (([first, second - 1], True), ([first, second + 1], False), ([first - 1], True)):
+        assert noise._accepted(np.array([2]), Fraction(2), looping(words)).tolist() == [kept]
