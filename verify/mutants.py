@@ -222,7 +222,7 @@ class Laboratory:
         reach = self._reached.tests(mutant.module, mutant.lines)
         tests = [*first, *ELSEWHERE.get(mutant.module, ()), *reach]
         usual = sum(self._reached.seconds.get(test, 10.0) for test in tests)
-        survived = not tests or self.survives(mutant, tests, 20 + 4 * usual)
+        survived = not tests or self.survives(mutant, tests, 10 + 2 * usual)
         return Outcome(mutant, not survived, time.monotonic() - began)
 
     def survives(self, mutant: Mutant, tests: Sequence[str], most_seconds: float = 600) -> bool:
