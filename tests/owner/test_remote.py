@@ -293,9 +293,9 @@ def test_connections_are_used_again_for_a_while(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(Transport, "_connected", connected)
     monkeypatch.setattr(remote, "MOST_KEPT", 2)
     transport = Transport(HERE)
-    taken: list[Any] = [transport._connection(wait=False) for _ in range(3)]
-    for each in taken:
-        transport._keep(each)
+    taken = [transport._connection(wait=False) for _ in range(3)]
+    for connection in taken:
+        transport._keep(connection)
     assert [each.closed for each in made] == [False, False, True]
     clock.now += 59.9
     assert transport._connection(wait=False) is made[1]
@@ -304,7 +304,7 @@ def test_connections_are_used_again_for_a_while(monkeypatch: pytest.MonkeyPatch,
     assert [each.closed for each in made] == [True, False, True, False]
     transport._keep(taken[1])
     transport.close()
-    assert made[1].closed
+    assert [each.closed for each in made] == [True, True, True, False]
 
 
 @pytest.mark.parametrize(
