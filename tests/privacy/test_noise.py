@@ -181,6 +181,15 @@ def feed(*parts: list[int]) -> noise.Words:
     return words
 
 
+def test_every_word_that_agrees_draws_one_more() -> None:
+    known = noise._expansion(noise._bit_probability, Fraction(5), 2, 4)
+    for agreed in range(3):
+        for stop in range(agreed, 4):
+            for step, below in ((-1, True), (1, False)):
+                drawn = feed([*known[agreed:stop], known[stop] + step])
+                assert noise._lies_below(noise._bit_probability, Fraction(5), 2, drawn, agreed=agreed) is below
+
+
 @given(st.data(), st.sampled_from(SCALES))
 def test_kernel_and_ties_against_the_reference(data: st.DataObject, scale: Fraction) -> None:
     """Streams full of ties, which real ones have once in 2^59 samples."""
