@@ -1,6 +1,7 @@
 """The network's side of an owner without a network: addresses, pins, waiting, and what a service may answer."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -391,8 +392,9 @@ def test_a_writer_asks_waits_renews_and_gives_back(monkeypatch: pytest.MonkeyPat
     found = service(answers)
     found._session = 3
     with found.writer():
-        while len(answers.asked) < 3:
-            pass
+        for _ in range(1000):
+            if len(answers.asked) < 3:
+                time.sleep(0.005)
     put, renewed, *_, last = answers.asked
     assert put == ("PUT", "/sessions/3/writer?busy_seconds=5", b"", True)
     assert renewed == ("PUT", "/sessions/3/writer?busy_seconds=0", b"", True)

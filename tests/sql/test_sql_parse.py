@@ -145,7 +145,7 @@ def test_edits_are_made_in_order_and_one_inside_of_another_is_dropped() -> None:
         ([], None),
         ([{"start_context": "SELECT ", "highlight": "FROM"}], Span(7, 11)),
         ([{"start_context": "", "highlight": "SELECT"}], Span(0, 6)),
-        ([{"highlight": "SELECT"}], Span(0, 6)),
+        ([{"highlight": "SELECT"}, {"start_context": "SELECT ", "highlight": "FROM"}], Span(0, 6)),
         ([{"start_context": "x", "highlight": "SELECT"}], Span(10, 11)),
         ([{"start_context": "SELECT ", "highlight": ""}], Span(10, 11)),
         ([{}], Span(10, 11)),
@@ -159,7 +159,8 @@ def test_where_a_parser_s_error_is(details: list[dict[str, Any]], span: Span | N
 
 
 def test_a_parser_s_reason_is_told_without_its_place() -> None:
-    assert _reason([{"description": "Required argument missing. <class x>"}]) == "required argument missing"
+    told: list[dict[str, object]] = [{"description": "Required argument missing. <class x>"}, {"description": "More"}]
+    assert _reason(told) == "required argument missing"
     nothing: list[list[dict[str, object]]] = [[], [{}], [{"description": None}], [{"description": " . "}]]
     for details in nothing:
         assert _reason(details) == "it cannot be parsed"
