@@ -165,6 +165,14 @@ def test_nothing_is_assumed_of_a_load_without_options() -> None:
     assert not loading.Attempt(BATCH).pending
 
 
+def test_options_are_given_as_such_or_by_name(tmp_path: Path) -> None:
+    rows, options = pa.table({"k": [1, 2]}), LoadOptions(capacity=16, page_rows=16)
+    with scumble.create(tmp_path / "d", limit=1) as db:
+        with pytest.raises(InvalidParameter, match="given twice"):
+            db.load("t", rows, options=options, new_rows=True)
+        assert db.load("t", rows, options=options).capacity == 16
+
+
 # --- tables ------------------------------------------------------------------------------------------
 
 
