@@ -95,14 +95,15 @@ def test_a_word_that_the_first_digits_cannot_decide_takes_more(probability: Frac
     assert noise._expansion(rounded, Fraction(1), 0, 1) == (word,)
 
 
-@pytest.mark.parametrize("scale", [*SCALES, Fraction(25, 1099)], ids=str)
+@pytest.mark.parametrize("scale", [*SCALES, Fraction(25, 1099), Fraction(1, 2**16)], ids=str)
 def test_as_many_bits_are_drawn_as_may_be_one(scale: Fraction) -> None:
-    """For the last scale, the leading word of the only one is 1."""
+    """For the last but one, the leading word of the only one is 1; for the last there is none."""
     bits = noise._low_bits(scale)
-    leading = [noise._leading_word(noise._bit_probability, scale, bit) for bit in range(bits + 1)]
-    assert leading[-1] == 0 < min(leading[:-1])
+    *drawn, beyond = [noise._leading_word(noise._bit_probability, scale, bit) for bit in range(bits + 1)]
+    assert beyond == 0
+    assert all(drawn)
     if scale < Fraction(1, 40):
-        assert leading == [1, 0]
+        assert drawn == ([1] if scale == Fraction(25, 1099) else [])
 
 
 def implied_distribution(scale: Fraction, words: int) -> dict[int, Fraction]:
