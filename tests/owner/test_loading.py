@@ -170,7 +170,9 @@ def test_options_are_given_as_such_or_by_name(tmp_path: Path) -> None:
     with scumble.create(tmp_path / "d", limit=1) as db:
         with pytest.raises(InvalidParameter, match="given twice"):
             db.load("t", rows, options=options, new_rows=True)
-        assert db.load("t", rows, options=options).capacity == 16
+        report = db.load("t", rows, options=options)
+    assert (report.capacity, report.rows, report.epsilon + report.delta) == (16, 2, Fraction(0))
+    assert [run.batch for run in report.runs] == [report.batch]
 
 
 # --- tables ------------------------------------------------------------------------------------------
