@@ -160,3 +160,15 @@ def test_a_union_is_made_of_guards_with_few_intervals(monkeypatch: pytest.Monkey
     for most, found in ((256, ("n", "day")), (1, ("n", "day")), (0, (None,))):
         monkeypatch.setattr(plan, "MOST_INTERVALS", most)
         assert attributes(sql) == found
+
+
+def test_of_two_unions_the_cheaper_one_is_read_in_whatever_order_they_stand() -> None:
+    catalog = catalog_of(small_table())
+    narrow, wide = "(n = 3 OR day = '2020-01-05')", "(n < 60 OR day < '2020-01-02')"
+    found = []
+    for first, second in ((narrow, wide), (wide, narrow)):
+        sql = "SELECT count(*) FROM t WHERE ?".replace("?", f"{first} AND {second}")
+        access = prepare(sql, catalog, evaluate).bind().accesses[0]
+        assert access.attributes == ("n", "day")
+        found.append(access.bytes_read)
+    assert found[0] == found[1]

@@ -104,6 +104,10 @@ QUERIES = [
     "SELECT a.id, b.id FROM t a, u b WHERE a.n < b.n AND a.n < 10 AND b.id < 30 ORDER BY ALL",
     "SELECT a.id, b.id FROM t a JOIN u b ON a.n <> b.n AND a.n < 10 WHERE a.id = b.id + 1 ORDER BY ALL",
     "SELECT a.id FROM t a, u b WHERE a.n = a.m AND a.id = b.id AND a.n < 50 ORDER BY ALL",
+    "SELECT id FROM t WHERE n BETWEEN m AND 50 ORDER BY id",
+    "SELECT id FROM t WHERE n BETWEEN 10 AND m ORDER BY id",
+    "SELECT id FROM t WHERE n NOT BETWEEN m AND id ORDER BY id",
+    "SELECT id FROM t WHERE 30 BETWEEN n AND m ORDER BY id",
     "VALUES (1, 2), (3, 4)",
 ]
 
