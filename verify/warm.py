@@ -22,7 +22,7 @@ __all__ = ["Warm"]
 LOOK_SECONDS = 0.005
 BROKEN = 100
 """The exit code of a run in which pytest itself has failed."""
-WAITING = 4
+WAITING = 10
 """A run may take so many times longer than it computes: on a busy machine, no mutant is killed for that."""
 READY = 0
 """The first answer, when the libraries are imported."""
