@@ -20,6 +20,7 @@ import pytest
 
 from scumble.errors import BadQuery, BadRows, FileError, InvalidParameter, NotFound, ScumbleError
 from scumble.owner.sources import Source, open_source
+from scumble.owner.sources.files import _chosen
 from scumble.types import parse_domain, schema_of
 
 MARKER = "MARKER_7319"
@@ -134,6 +135,18 @@ def test_duckdb_queries(files: Path) -> None:
     with pytest.raises(BadRows) as refusal:
         read(open_source(path, query=broken))
     assert MARKER not in str(refusal.value)
+
+
+@pytest.mark.parametrize(("columns", "end"), [(2, "'c0', 'c1'"), (1000, ", ...")])
+def test_a_column_that_a_file_has_not_is_told_with_some_that_it_has(columns: int, end: str) -> None:
+    names = [f"c{number}" for number in range(columns)]
+    assert _chosen(Path("f"), None, names) is None
+    assert _chosen(Path("f"), "c1", names) == ["c1"]
+    for wrong, given in (("no column", "x"), ("more than one column", "c0")):
+        with pytest.raises(InvalidParameter, match=wrong) as caught:
+            _chosen(Path("f"), given, [*names, "c0"] if given == "c0" else names)
+        assert caught.value.hint is not None
+        assert caught.value.hint.endswith(end) or given == "c0"
 
 
 def test_empty_tables(tmp_path: Path) -> None:
