@@ -121,6 +121,7 @@ def test_an_error_names_no_constant_of_its_own() -> None:
         ("ab\ncd\nef", 4, 8, "cd", " ^"),
         ("ab\ncd\nef", 6, 8, "ef", "^^"),
         ("ab\ncd\nef", 0, 2, "ab", "^^"),
+        ("\nab", 1, 2, "ab", "^"),
         ("\tb c", 1, 2, "\tb c", "\t^"),
         ("a\tb", 2, 3, "a\tb", " \t^"),
     ],
