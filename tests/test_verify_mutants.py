@@ -1,10 +1,13 @@
 """The mutants that `make verify` tries: what is changed, what is left alone, and which are listed."""
 
 import ast
+import os
+import time
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
-from verify import mutants
+from verify import mutants, warm
 from verify.mutations import mutants_of, mutated
 from verify.reached import Reached
 
@@ -109,13 +112,62 @@ def test_a_sample_is_the_same_for_the_same_seed() -> None:
 def test_the_tests_that_reach_a_line_come_by_room_and_time(tmp_path: Path) -> None:
     long, quick, other, own = "tests/b/t.py::long", "tests/b/t.py::quick", "tests/b/t.py::other", "tests/a/t.py::own"
     reach = {"a/m.py": {3: frozenset({long, quick, own}), 4: frozenset({other}), 9: frozenset({quick})}}
-    found = Reached(reach, {long: 13.0, quick: 0.1, other: 10.0, own: 2.0, "tests/c/t.py::elsewhere": 0.0})
+    reads, elsewhere = "tests/a/test_m.py::reads", "tests/c/t.py::elsewhere"
+    found = Reached(reach, {long: 13.0, quick: 0.1, other: 10.0, own: 2.0, reads: 0.0, elsewhere: 0.0})
     found.write(tmp_path / "reached")
     for reached in (found, Reached.read(tmp_path / "reached")):
         assert reached.tests("a/m.py", range(3, 4)) == [own, quick, long]
         assert reached.tests("a/m.py", range(3, 5)) == [own, quick, other, long]  # the last begins within the time
-        assert reached.tests("a/m.py", range(5, 9)) == [own, quick, other, long]  # a constant, used anywhere
+        assert reached.tests("a/m.py", range(5, 9)) == [reads, own, quick, other, long]  # a constant, used anywhere
         assert reached.tests("b/m.py", range(3, 4)) == []
+
+
+class Scripted:
+    """In place of a warm process: the exit codes that its runs are to have."""
+
+    codes: ClassVar[list[int | None]] = []
+
+    def __init__(self, *_: object) -> None:
+        self._warm = False
+
+    def wait(self) -> None:
+        self._warm = True
+
+    def run(self, *_: object) -> int | None:
+        assert self._warm
+        return self.codes.pop(0)
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("codes", "outcome"),
+    [
+        *[([0], True), ([1], False), ([2], False), ([None], False), ([-11], False), ([3, 0], False)],
+        *[([3, 3], None), ([3, 1], None), ([4], None), ([5], None), ([100], None)],
+    ],
+)
+def test_what_makes_pytest_fail_is_noticed_if_it_does_not_fail_without_it(
+    codes: list[int | None], outcome: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def copied(copy: Path) -> Path:
+        (copy / mutants.PACKAGE).mkdir(parents=True)
+        (copy / mutants.PACKAGE / "m.py").write_text(SOURCE)
+        return copy
+
+    monkeypatch.setattr(mutants, "_copied", copied)
+    monkeypatch.setattr(mutants, "Warm", Scripted)
+    monkeypatch.setattr(Scripted, "codes", [*codes])
+    Reached({}, {}).write(tmp_path / "reached")
+    fault = mutants_of("m.py", SOURCE)[0]
+    with mutants.Laboratory(tmp_path, 1, (), tmp_path / "reached") as laboratory:
+        if outcome is None:
+            with pytest.raises(RuntimeError, match="pytest ended with"):
+                laboratory.survives(fault, ("a test",))
+        else:
+            assert laboratory.survives(fault, ("a test",)) is outcome
+    assert Scripted.codes == []
+    assert (tmp_path / "copy-0" / mutants.PACKAGE / "m.py").read_text() == SOURCE
 
 
 @pytest.mark.slow
@@ -131,3 +183,11 @@ def test_one_that_is_killed_and_one_that_nobody_looks_at(tmp_path: Path) -> None
     assert (tmp_path / "copy-0" / mutants.PACKAGE / fault.module).read_bytes() == (
         mutants.TREE / mutants.PACKAGE / fault.module
     ).read_bytes()
+
+
+def test_a_process_is_busy_for_as_long_as_it_computes() -> None:
+    before, began = warm._busy_seconds(os.getpid()), time.process_time()
+    while time.process_time() < began + 0.1:
+        pass
+    assert 0.05 < warm._busy_seconds(os.getpid()) - before < 10
+    assert warm._busy_seconds(0) == 0

@@ -22,6 +22,10 @@ __all__ = ["Warm"]
 LOOK_SECONDS = 0.005
 BROKEN = 100
 """The exit code of a run in which pytest itself has failed."""
+WAITING = 10
+"""A run may take so many times longer than it computes: on a busy machine, no mutant is killed for that."""
+READY = 0
+"""The first answer, when the libraries are imported."""
 
 
 class Warm:
@@ -37,12 +41,23 @@ class Warm:
             text=True,
         )
 
+    def wait(self) -> None:
+        """Return when it is warm. A tree must not be changed before: a mutant might be imported, and never end."""
+        ready = self._answer()
+        assert ready == READY
+
     def run(self, tests: Sequence[str], most_seconds: float) -> int | None:
-        """Run tests, up to the first that fails; pytest's exit code, or None if it took too long."""
+        """Run tests, up to the first that fails; pytest's exit code, or None if it took too long.
+
+        Too long is so many seconds of the processor's time, or `WAITING` times as many by the clock.
+        """
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([list(tests), most_seconds]) + "\n")
         self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> int | None:
+        assert self._process.stdout is not None
         code: int | None = json.loads(self._process.stdout.readline())
         return code
 
@@ -74,6 +89,15 @@ def _run(tests: Sequence[str], *more: str) -> int:
     return int(pytest.main([*words, *more, *files], plugins=[_Only(tests)]))
 
 
+def _busy_seconds(process: int) -> float:
+    """The processor's seconds that a process has taken, with its threads; 0 for one that has ended."""
+    try:
+        times = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
+    except OSError:
+        return 0.0
+    return sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+
+
 def _forked(tests: Sequence[str], most_seconds: float) -> int | None:
     """Run tests in a fork, in a session of their own that ends with them, whatever they have started."""
     child = os.fork()
@@ -86,8 +110,8 @@ def _forked(tests: Sequence[str], most_seconds: float) -> int | None:
             os._exit(_run(tests))
         finally:
             os._exit(BROKEN)
-    stop, code = time.monotonic() + most_seconds, None
-    while code is None and time.monotonic() < stop:
+    stop, code = time.monotonic() + WAITING * most_seconds, None
+    while code is None and time.monotonic() < stop and _busy_seconds(child) < most_seconds:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             code = os.waitstatus_to_exitcode(status)
@@ -125,12 +149,12 @@ def _warm_up(files: Sequence[str]) -> None:
 
 def main(files: Sequence[str]) -> None:
     """Answer every line of standard input, tests and seconds, with a line: pytest's exit code or null."""
-    answers = os.fdopen(os.dup(1), "w")
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     _warm_up(files)
+    answers.write(f"{READY}\n")
     for line in sys.stdin:
         answers.write(json.dumps(_forked(*json.loads(line))) + "\n")
-        answers.flush()
 
 
 if __name__ == "__main__":

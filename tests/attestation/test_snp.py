@@ -338,6 +338,16 @@ def test_only_the_one_who_is_named_as_the_issuer_vouches() -> None:
             snp_certificates.check_issued(leaf, issuer)
 
 
+def test_a_signature_that_is_not_whole_bytes_is_refused() -> None:
+    """The byte before it says how many of its last bits do not count: it is not signed, and so has to be 0."""
+    made = next(each for _ in range(100) if (each := MILAN.vcek()).signature[-1] % 2 == 0)
+    encoded, length = made.public_bytes(Encoding.DER), len(made.signature)
+    snp_certificates.check_issued(made, MILAN.ask)
+    changed = x509.load_der_x509_certificate(encoded[: -length - 1] + b"\1" + encoded[-length:])
+    with pytest.raises(AttestationRefused, match="not whole bytes"):
+        snp_certificates.check_issued(changed, MILAN.ask)
+
+
 @pytest.mark.parametrize(
     ("options", "because"),
     [

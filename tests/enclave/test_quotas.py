@@ -201,10 +201,10 @@ def test_a_quota_is_forgotten_with_its_last_session() -> None:
 
 def test_the_limits_are_those_that_the_documents_state() -> None:
     text = (Path(__file__).parents[2] / "docs" / "service.md").read_text()
-    assert (
-        f"| plans that are kept for a session | {quotas.MOST_PLANS:,}, of {quotas.SESSION_PLAN_BYTES / 2**20:g} MiB |"
-        in text
-    )
+    session, signer = (size / 2**20 for size in (quotas.SESSION_PLAN_BYTES, quotas.SIGNER_PLAN_BYTES))
+    assert f"| plans that are kept for a session | {quotas.MOST_PLANS:,}, of {session:g} MiB |" in text
+    assert f"| plans that are kept for all sessions of one key with a database | {signer:g} MiB |" in text
+    assert f"| sessions of one key with a database, in one enclave | {quotas.MOST_SESSIONS} |" in text
 
 
 def secrets(key: Any) -> tuple[Ed25519PrivateKey, bytes]:

@@ -14,7 +14,7 @@ from scumble.index import dp_plr
 from scumble.index import slack as coverage
 from scumble.index.curve import Histogram, MonotoneCurve, NoisyCurve, make_monotone
 from scumble.index.mechanisms import Tree, chernoff_bound, cumulant, rates_below, variance
-from scumble.index.mechanisms.paper import BinaryTree, _moved
+from scumble.index.mechanisms.paper import ROUNDING, BinaryTree, _moved
 from scumble.index.mechanisms.scumble import WideTree, _exceeded_at_most, wide_tree
 from scumble.index.segments import Segments
 from scumble.index.slack import _largest_fit_error, _tail, lossless_delta, published_bound, release_bound, shift
@@ -152,6 +152,37 @@ def test_the_exact_bound_is_no_larger_than_it_has_to_be(size: int) -> None:
         noises = discrete_laplace(tree.scale, 2000 * size).reshape(2000, size)
         exceeded += sum(np.abs(tree.prefixes(nodes)).max() > bound * 0.93 - 1 for nodes in noises)
     assert stats.binom.cdf(exceeded, 20_000, 0.1) > FALSE_ALARM
+
+
+@pytest.mark.parametrize(
+    ("leaves", "epsilon", "exact", "chernoff", "rms"),
+    [
+        (1, Fraction(1), [4, 14, 92], [8, 18, 98], 1.357),
+        (2, Fraction(1), [11, 29, 186], [17, 37, 197], 2.799),
+        (11, Fraction(1, 50), [1700, 3768, 20012], [2432, 4568, 21048], 400.0),
+        (5000, Fraction(1, 100), [27468, 43428, 158802], [33952, 49514, 165281], 4687.217),
+    ],
+)
+def test_the_bounds_of_the_paper_s_tree_stay_as_they_are(
+    leaves: int, epsilon: Fraction, exact: list[int], chernoff: list[int], rms: float
+) -> None:
+    """They are slack in indexes that are there: one that is built again has to be the same file."""
+    tree, least = BinaryTree(leaves, epsilon), Fraction(1, 10**40)
+    betas = [Fraction(1, 100), MILLIONTH, least]
+    assert [tree.bound(beta) for beta in betas] == exact
+    assert [tree.chernoff_bound(beta) for beta in betas] == chernoff
+    assert tree.bound(least - Fraction(1, 10**60)) == chernoff[-1]
+    assert round(tree.noise_rms, 3) == rms
+
+
+def test_what_rounding_may_have_taken_from_a_tail_is_covered() -> None:
+    """One draw: 2 P(X > 20) itself is no beta for a bound of 20, and a 10^-8th more is."""
+    tree = BinaryTree(1, Fraction(1, 10))
+    tail = Fraction(2 * float(_moved(np.zeros(64 * 512), tree.scale, 1)[20]))
+    assert tree.bound(tail) == 21
+    assert tree.bound(tail * (1 + Fraction(1, 10**8))) == 20
+    covered = float(tail) * (1 + ROUNDING)
+    assert tree.bound(Fraction(covered)) == 20
 
 
 def test_a_tail_with_noise_on_top_is_right_in_every_digit_that_counts() -> None:

@@ -143,7 +143,12 @@ def test_a_given_policy_is_terms_or_a_file_of_either_kind(tmp_path: Path) -> Non
         given_policy(5)
     with pytest.raises(FileError):
         given_policy(tmp_path / "none")
-    signed.write_bytes(document(1).ljust(MOST_POLICY_BYTES + 1))
+    short = len(document(1, Policy(allow_advisories=frozenset({"a"}))))
+    longest = document(1, Policy(allow_advisories=frozenset({"a" * (MOST_POLICY_BYTES - short + 1)})))
+    signed.write_bytes(longest)
+    assert len(longest) == MOST_POLICY_BYTES
+    assert given_policy(signed) == SignedPolicy.parse(longest)
+    signed.write_bytes(longest + b" ")
     with pytest.raises(Tampered):
         given_policy(signed)
 

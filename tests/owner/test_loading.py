@@ -1,18 +1,38 @@
 """What a load costs and which rows a table takes, decided before anything is sent."""
 
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import scumble
-from scumble.errors import InvalidParameter, NotFound
+from scumble.errors import BudgetUsed, Exists, InvalidParameter, NotFound
 from scumble.index.file import decoded
+from scumble.index.slack import lossless_delta
+from scumble.owner import loading
 from scumble.owner.indexes import IndexSpec
-from scumble.owner.loading import LoadOptions, _spends
+from scumble.owner.loading import (
+    LoadOptions,
+    _begin,
+    _check_lines,
+    _existing,
+    _fix_capacity,
+    _indexes_of,
+    _ordered,
+    _spends,
+)
+from scumble.owner.schema_file import SchemaFile
+from scumble.privacy.budget import unsafe_budget
+from scumble.privacy.noise import Noise
 from scumble.types import Column, Schema, parse_type
-from scumble.wire.catalog import Table
+from scumble.wire.catalog import Catalog, Run, Table
+from scumble.wire.charges import CAPACITY
+
+BATCH = "0b" * 16
+FILE = SchemaFile.parse("x integer\nK bigint\n")
 
 
 def schema(*columns: str) -> Schema:
@@ -99,3 +119,192 @@ def test_an_index_s_columns_are_those_of_its_table_and_its_own() -> None:
 def test_terms_that_there_are_not_are_refused(words: str) -> None:
     with pytest.raises(InvalidParameter):
         IndexSpec.parse(f"k int:0:99 epsilon=1 {words}").order()
+
+
+# --- options -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("allowed", "refused", "why"),
+    [
+        ([{"new_rows": True}, {"again": True}], [{"new_rows": True, "again": True}], "are not new"),
+        (
+            [{"schema": FILE}, {"types": {"k": "integer"}}, {"types_from_data": True}],
+            [{"schema": FILE, "types": {"k": "integer"}}, {"schema": FILE, "types_from_data": True}],
+            "no other types",
+        ),
+        ([{"capacity": 1}, {"capacity": 2**36 - 1}], [{"capacity": 0}, {"capacity": 2**36}], "at least 1"),
+        ([{"capacity_epsilon": 1}], [{"capacity": 1, "capacity_epsilon": 1}], "costs nothing"),
+        (
+            [{"page_rows": 16}, {"page_rows": 32}, {"page_rows": 2**20}],
+            [{"page_rows": rows} for rows in (0, 1, 8, 15, 17, 24, 1000, 1025, 2**20 - 16, 2**21)],
+            "a power of two of rows",
+        ),
+        ([{"memory_bytes": 2**20}], [{"memory_bytes": 2**20 - 1}], "at least 1 MiB"),
+    ],
+)
+def test_options_are_taken_up_to_their_limits(
+    allowed: list[dict[str, Any]], refused: list[dict[str, Any]], why: str
+) -> None:
+    for options in allowed:
+        LoadOptions(**options)
+    for options in refused:
+        with pytest.raises(InvalidParameter, match=why) as caught:
+            LoadOptions(**options)
+        assert caught.value.hint
+
+
+def test_nothing_is_assumed_of_a_load_without_options() -> None:
+    options = LoadOptions()
+    assert (options.page_rows, options.memory_bytes) == (1024, 2 << 30)
+    assert (options.types_from_data, options.new_rows, options.again) == (False, False, False)
+    assert (options.declared, options.schema_file) == ({}, None)
+    assert loading.SENT_BYTES == 16 << 20
+    report = loading.LoadReport("t", 0, 16, Fraction(0), Fraction(0), ())
+    assert not report.retried
+    assert not loading.Attempt(BATCH).pending
+
+
+def test_options_are_given_as_such_or_by_name(tmp_path: Path) -> None:
+    rows, options = pa.table({"k": [1, 2]}), LoadOptions(capacity=16, page_rows=16)
+    with scumble.create(tmp_path / "d", limit=1) as db:
+        with pytest.raises(InvalidParameter, match="given twice"):
+            db.load("t", rows, options=options, new_rows=True)
+        report = db.load("t", rows, options=options)
+    assert (report.capacity, report.rows, report.epsilon + report.delta) == (16, 2, Fraction(0))
+    assert [run.batch for run in report.runs] == [report.batch]
+
+
+# --- tables ------------------------------------------------------------------------------------------
+
+
+def run(attribute: str | None) -> Run:
+    return Run("0c" * 16, BATCH, attribute, 16, 16, None, ())
+
+
+def table(*columns: str, runs: tuple[Run, ...] = ()) -> Table:
+    return Table("0a" * 16, "t", schema(*columns), runs)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "1a", "a-b", "a" * 65])
+def test_a_table_s_name_is_a_word(name: str) -> None:
+    empty = Catalog("0d" * 20, 1, "", ())
+    with pytest.raises(InvalidParameter, match="word of letters"):
+        _existing(empty, name, LoadOptions())
+    for fine in ("a", "_1", "a" * 64):
+        assert _existing(empty, fine, LoadOptions()) is None
+
+
+@pytest.mark.parametrize(
+    ("declared", "fits"),
+    [
+        ({}, True),
+        ({"k": "integer"}, True),
+        ({"K": "int"}, True),
+        ({"k": "bigint"}, False),
+        ({"k": "integer not null"}, False),
+        ({"k": "not null"}, False),
+        ({"k": ""}, True),
+        ({"n": "integer not null"}, True),
+        ({"n": "not null"}, True),
+        ({"n": "integer"}, True),
+        ({"n": "bigint not null"}, False),
+        ({"k": "integer", "n": "bigint"}, False),
+    ],
+)
+def test_what_is_declared_of_a_table_that_is_there_must_not_contradict_it(declared: dict[str, str], fits: bool) -> None:
+    """A column without nulls may be declared with them: none has to come."""
+    there = table("k integer", "n integer not null")
+    catalog = Catalog("0d" * 20, 1, "", (there,))
+    if fits:
+        assert _existing(catalog, "T", LoadOptions(types=declared)) is there
+    else:
+        with pytest.raises(Exists, match="declared otherwise"):
+            _existing(catalog, "t", LoadOptions(types=declared))
+
+
+def test_a_schema_file_has_a_line_for_every_column_and_sets_their_order() -> None:
+    options = LoadOptions(schema=FILE)
+    _check_lines(["k", "X"], options)
+    _check_lines(["k", "x", "y"], LoadOptions())
+    with pytest.raises(InvalidParameter, match="no line for the column 'y'"):
+        _check_lines(["k", "y"], options)
+    given = schema("k bigint", "x integer")
+    assert [column.name for column in _ordered(given, options)] == ["x", "K"]
+    assert _ordered(given, LoadOptions()) is given
+
+
+def test_a_batch_has_the_indexes_of_its_table_in_its_order() -> None:
+    by_k, by_n = (IndexSpec.parse(f"{name} int:0:9 epsilon=1") for name in ("K", "n"))
+    new = table("k integer", "n integer")
+    assert [spec.column for spec in _indexes_of(new, [by_n, by_k])] == ["n", "k"]
+    assert _indexes_of(new, []) == []
+    with pytest.raises(InvalidParameter, match="indexed twice"):
+        _indexes_of(new, [by_k, IndexSpec.parse("k int:0:5 epsilon=1")])
+    indexed = table("k integer", "n integer", runs=(run("k"), run("n")))
+    assert [spec.column for spec in _indexes_of(indexed, [by_n, by_k])] == ["k", "n"]
+    plain = table("k integer", "n integer", runs=(run(None),))
+    assert _indexes_of(plain, []) == []
+    for there, given in ((indexed, [by_k]), (indexed, []), (plain, [by_k])):
+        with pytest.raises(Exists, match="other indexes"):
+            _indexes_of(there, given)
+
+
+# --- costs -------------------------------------------------------------------------------------------
+
+
+def spends_of(*specs: str, **options: Any) -> list[Any]:
+    orders = [IndexSpec.parse(spec).order() for spec in specs]
+    return _spends(table("k integer", "n integer"), orders, LoadOptions(**options), BATCH)
+
+
+def test_a_drawn_capacity_costs_a_tenth_of_the_cheapest_index_for_as_many_rows_as_a_user_has() -> None:
+    """docs/privacy.md section 10: a tenth, and beta 1e-12."""
+    first, second, drawn = spends_of(
+        "k int:0:9 epsilon=1 rows_per_user=2 mechanism=paper", "n int:0:9 epsilon=1/2 rows_per_user=3 mechanism=paper"
+    )
+    assert (first.rows_per_user, second.rows_per_user, drawn.rows_per_user) == (2, 3, 3)
+    assert (first.epsilon, second.epsilon, drawn.epsilon) == (1, Fraction(1, 2), Fraction(1, 20))
+    (alone,) = spends_of()
+    assert (alone.epsilon, alone.rows_per_user) == (Fraction(1, 10), 1)
+    assert float(alone.delta) == pytest.approx(float(lossless_delta(Fraction(1, 10), Fraction(1, 10**12))), rel=1e-9)
+    assert alone.label == f"t {CAPACITY}"
+    assert [each.epsilon for each in spends_of(capacity_epsilon="1/7")] == [Fraction(1, 7)]
+    assert spends_of(capacity=16) == []
+    assert [each.label for each in spends_of("k int:0:9 epsilon=1", capacity=16)] == ["t k"]
+
+
+def test_a_column_that_is_called_as_the_capacity_is_not_taken_for_it() -> None:
+    spec = IndexSpec(CAPACITY, IndexSpec.parse("k int:0:9 epsilon=1").domain, epsilon=1)
+    named = [
+        _spends(table(f"{CAPACITY} integer"), [spec.order()], LoadOptions(), BATCH)[place].label for place in (0, 1)
+    ]
+    assert named == [f't "{CAPACITY}"', f"t {CAPACITY}"]
+
+
+def test_the_enclave_is_told_what_a_drawn_capacity_costs_and_of_a_given_one_nothing() -> None:
+    spends, there = spends_of("k int:0:9 epsilon=1"), table("k integer")
+    drawn = _begin(there, [], spends, LoadOptions(), BATCH)
+    assert drawn.capacity_cost == (Fraction(1, 10), spends[1].delta)
+    given = _begin(there, [], spends[:1], LoadOptions(capacity=16, page_rows=32, memory_bytes=1 << 21), BATCH)
+    assert given.capacity_cost == (Fraction(0), Fraction(0))
+    assert (given.page_rows, given.memory_bytes) == (32, 1 << 21)
+
+
+@pytest.mark.parametrize(("capacity", "pages"), [(1, 1), (16, 1), (17, 2), (160, 10)])
+def test_a_given_capacity_is_rounded_up_to_whole_pages(capacity: int, pages: int) -> None:
+    options = LoadOptions(capacity=capacity, page_rows=16)
+    assert _fix_capacity(capacity, None, options, lambda *_: Noise.fresh()) == 16 * pages
+
+
+def test_a_drawn_capacity_has_room_for_every_row_and_is_paid_for() -> None:
+    """Lossless: over many draws, never below the rows; with noise of a tenth and this beta, not far above either."""
+    options, drawn = LoadOptions(page_rows=16), set()
+    for _ in range(50):
+        budget = unsafe_budget(Fraction(1, 10), delta=Fraction(1, 100))
+        drawn.add(_fix_capacity(1000, budget, options, lambda *_: Noise.fresh()))
+        with pytest.raises(BudgetUsed, match="already paid"):
+            budget.draw()
+    assert min(drawn) >= 1000
+    assert max(drawn) < 3000
+    assert all(capacity % 16 == 0 for capacity in drawn)

@@ -29,6 +29,7 @@ from scumble.errors import (
 )
 from scumble.owner import key_file, versions
 from scumble.owner.anchor import Anchor, NoAnchor
+from scumble.owner.custody import Custody
 from scumble.owner.key_file import anchor_path
 from scumble.owner.keys import AnalystKey, Key, OwnerKey
 from scumble.owner.policies import Policies, first_policy
@@ -255,6 +256,8 @@ def test_an_owner_without_an_anchor_has_to_say_so(service: Scripted, open_one: V
     anchor_path(path).unlink()
     with pytest.raises(KeyRefused):
         opening(service, path)
+    with pytest.raises(KeyRefused):
+        Custody(service, OWNER, path)  # type: ignore[arg-type]
     assert opening(service, path, first_opening=True).anchor.version == 2
     assert remembered(path) == service.head().seen
 
@@ -393,6 +396,14 @@ def test_a_restore_that_is_refused_leaves_the_first_error(service: Scripted, ope
         with pytest.raises(Tampered):
             opening(service, path, accept_restored=True)
     assert remembered(path) == seen
+
+
+def test_nothing_is_restored_unless_that_was_said(service: Scripted, open_one: Versions, path: Path) -> None:
+    for fails in (lambda: opening(service, path), lambda: Custody(service, OWNER, path)):  # type: ignore[arg-type]
+        service.fails = [Tampered()]
+        with pytest.raises(Tampered):
+            fails()
+    assert not [request for request in service.asked if isinstance(request, Restore)]
 
 
 def test_a_restore_on_a_device_that_remembers_nothing_knows_of_no_grant(

@@ -7,9 +7,12 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
+from scumble.errors import BadRows
+from scumble.owner import loading
 from scumble.owner.loading import _Sender
 from scumble.owner.session import Session
 from scumble.types import schema_of
+from scumble.wire.requests import RowLayout
 
 TABLE = pa.table({"k": [3, 1, 4, 1, 5], "name": ["a", None, "ü", "", "e"]})
 SCHEMA = schema_of(TABLE.schema, types={"name": "text(8)"})
@@ -44,3 +47,45 @@ def test_other_rows_have_another_digest_and_dummies_do_not_count() -> None:
     assert before == after == _sent(TABLE, 5, capacity=16)[0]
     other = [TABLE.slice(0, 4), TABLE.slice(1), pa.concat_tables([TABLE, TABLE.slice(4)])]
     assert len({before, *(_sent(table, 5)[0] for table in other)}) == 4
+
+
+@pytest.mark.parametrize("capacity", [5, 6, 8, 100])
+def test_rows_and_dummies_leave_in_batches_of_one_size(capacity: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last one may be smaller. Where the rows end and the dummies begin, nobody sees."""
+    sink, told = Sink(), list[tuple[str, int, int | None]]()
+    monkeypatch.setattr(loading, "SENT_BYTES", 3 * 8 * RowLayout(SCHEMA, ()).words + 7)
+    sender = _Sender(cast(Session, sink), SCHEMA, [], lambda *said: told.append(said), 5, bytes(32), "ba" * 16)
+    sender.send_all(TABLE.to_batches(4), 5)
+    assert sender.rows == 5
+    sender.fill(capacity)
+    assert sender.rows == capacity
+    sizes = [len(rows) for rows in sink.sent]
+    assert sum(sizes) == capacity
+    assert set(sizes[:-1]) <= {3}
+    assert sizes[-1] <= 3
+    assert told[0] == ("loading", 4, 5)
+    assert told[1] == ("loading", 5, 5)
+    rows = np.concatenate(sink.sent)
+    assert (rows[:5, 0] == [3, 1, 4, 1, 5]).all()
+    assert (rows[5:, : RowLayout(SCHEMA, ()).key_offset] == 0).all()
+
+
+def test_a_row_has_room_in_a_batch_however_wide_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = Sink()
+    monkeypatch.setattr(loading, "SENT_BYTES", 8)
+    sender = _Sender(cast(Session, sink), SCHEMA, [], lambda *_: None, None, bytes(32), "ba" * 16)
+    sender.send_all(TABLE.to_batches(5), None)
+    sender.fill(6)
+    assert [len(rows) for rows in sink.sent] == [1] * 6
+
+
+def test_more_rows_than_the_capacity_are_refused_and_a_bad_one_is_named() -> None:
+    for batch_rows in (1, 3, 5):
+        sender = _Sender(cast(Session, Sink()), SCHEMA, [], lambda *_: None, None, bytes(32), "ba" * 16)
+        with pytest.raises(BadRows, match="more rows than the capacity"):
+            sender.send_all(TABLE.to_batches(batch_rows), 4)
+    sender = _Sender(cast(Session, Sink()), SCHEMA, [], lambda *_: None, None, bytes(32), "ba" * 16)
+    bad = pa.concat_tables([TABLE, pa.table({"k": [1], "name": ["far too long for it"]})])
+    with pytest.raises(BadRows) as caught:
+        sender.send_all(bad.to_batches(4), None)
+    assert caught.value.row == 6

@@ -1,5 +1,6 @@
 """Every kind of source gives the same rows in bounded batches; what is broken is refused, by line or row, unseen."""
 
+import json
 import shutil
 import subprocess
 import time
@@ -20,6 +21,9 @@ import pytest
 
 from scumble.errors import BadQuery, BadRows, FileError, InvalidParameter, NotFound, ScumbleError
 from scumble.owner.sources import Source, open_source
+from scumble.owner.sources import postgres as postgres_source
+from scumble.owner.sources.files import _chosen
+from scumble.owner.sources.guesses import guessed_by_pandas
 from scumble.types import parse_domain, schema_of
 
 MARKER = "MARKER_7319"
@@ -134,6 +138,41 @@ def test_duckdb_queries(files: Path) -> None:
     with pytest.raises(BadRows) as refusal:
         read(open_source(path, query=broken))
     assert MARKER not in str(refusal.value)
+
+
+@pytest.mark.parametrize(("columns", "end"), [(2, "'c0', 'c1'"), (1000, ", ...")])
+def test_a_column_that_a_file_has_not_is_told_with_some_that_it_has(columns: int, end: str) -> None:
+    names = [f"c{number}" for number in range(columns)]
+    assert _chosen(Path("f"), None, names) is None
+    assert _chosen(Path("f"), "c1", names) == ["c1"]
+    for wrong, given in (("no column", "x"), ("more than one column", "c0")):
+        with pytest.raises(InvalidParameter, match=wrong) as caught:
+            _chosen(Path("f"), given, [*names, "c0"] if given == "c0" else names)
+        assert caught.value.hint is not None
+        assert caught.value.hint.endswith(end) or given == "c0"
+
+
+def test_a_column_of_pandas_goes_by_its_field_s_name_or_else_its_own() -> None:
+    columns = [
+        {"name": "a", "field_name": "b", "numpy_type": "int64"},
+        {"name": "c", "field_name": None, "numpy_type": "float64"},
+        {"name": "d", "numpy_type": "Int64"},
+    ]
+    note = {b"pandas": json.dumps({"columns": columns}).encode()}
+    schema = pa.schema([(name, pa.int64()) for name in "abcd"])
+    assert guessed_by_pandas(schema.with_metadata(note)) == {"b", "c"}
+    assert guessed_by_pandas(schema) == frozenset()
+    assert guessed_by_pandas(schema.with_metadata({b"pandas": b"["})) == {*"abcd"}
+
+
+def test_the_numbers_of_postgres_s_types_are_those_that_its_driver_knows() -> None:
+    types = pytest.importorskip("psycopg.postgres").types
+    names = {"bool": "bool_", "int8": "int64", "int2": "int16", "int4": "int32", "oid": "uint32", "float4": "float32"}
+    names |= {"float8": "float64", "date": "date32"}
+    names |= dict.fromkeys(["char", "name", "text", "bpchar", "varchar", "uuid"], "string")
+    oids = {18 if name == "char" else types[name].oid: arrow for name, arrow in names.items()}
+    assert oids == postgres_source._TYPES
+    assert (types["numeric"].oid, types["uuid"].oid) == (postgres_source._NUMERIC, postgres_source._UUID)
 
 
 def test_empty_tables(tmp_path: Path) -> None:

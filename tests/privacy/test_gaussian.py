@@ -3,6 +3,7 @@
 Statistical tests here raise a false alarm with probability 1e-7; each is shown to fail on a defect.
 """
 
+from decimal import Decimal
 from fractions import Fraction
 
 import mpmath
@@ -99,6 +100,20 @@ def test_forty_digits_that_cannot_decide_are_left_to_more(monkeypatch: pytest.Mo
     assert slow == noise._acceptance_words(Fraction(50, 7), sizes)
 
 
+def test_a_word_is_settled_by_the_first_digits_only_if_their_error_cannot_change_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With half as many digits, a hundredth of the last bit is in doubt: without a margin, words on both sides."""
+    variance, sizes = Fraction(90_000), list(range(900))
+    exact = [noise._leading_word(noise._acceptance_probability, variance, size) for size in sizes]
+    monkeypatch.setattr(noise, "FAST_DIGITS", 21)
+    monkeypatch.setattr(noise, "NEARLY", Decimal(-1))
+    wrong = {word - right for word, right in zip(noise._acceptance_words(variance, sizes), exact, strict=True)}
+    assert wrong == {-1, 0, 1}
+    monkeypatch.setattr(noise, "NEARLY", Decimal("0.1"))
+    assert noise._acceptance_words(variance, sizes) == exact
+
+
 def reference(variance: Fraction, count: int, words: noise.Words) -> list[int]:
     """Rejection, candidate by candidate, in exact arithmetic on the same key stream."""
     scale = noise._proposal_scale(variance)
@@ -162,3 +177,9 @@ def test_a_certain_candidate_is_always_kept() -> None:
     sizes = np.array([1], dtype=np.int64)
     assert noise._accepted(sizes, Fraction(2), looping([2**64 - 1])).tolist() == [True]
     assert noise._accepted(sizes + 1, Fraction(2), looping([2**64 - 1])).tolist() == [False]
+
+
+def test_a_word_that_equals_its_threshold_is_decided_by_the_next() -> None:
+    first, second = noise._expansion(noise._acceptance_probability, Fraction(2), 2, 2)
+    for words, kept in (([first, second - 1], True), ([first, second + 1], False), ([first - 1], True)):
+        assert noise._accepted(np.array([2]), Fraction(2), looping(words)).tolist() == [kept]

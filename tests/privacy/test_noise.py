@@ -4,6 +4,7 @@ Statistical tests here raise a false alarm with probability 1e-7; each is shown 
 """
 
 from collections.abc import Callable
+from decimal import Context, Decimal
 from fractions import Fraction
 from itertools import count
 
@@ -73,6 +74,36 @@ def test_thresholds_against_multi_precision(scale: Fraction) -> None:
                 whole = int(mpmath.floor(value * 2**256))
                 words = noise._expansion(probability, scale, bit, 4)
                 assert sum(word << (64 * (3 - i)) for i, word in enumerate(words)) == whole
+
+
+HALF, ODD = Fraction(1, 2), Fraction(2**63 + 1, 2**64)  # the second has more decimal digits than are computed first
+
+
+@pytest.mark.parametrize(
+    ("probability", "word"),
+    [
+        (HALF - Fraction(1, 10**55), 2**63 - 1),
+        (HALF + Fraction(1, 10**55), 2**63),
+        (ODD + Fraction(1, 10**62), 2**63 + 1),
+        (ODD - Fraction(1, 10**62), 2**63),
+    ],
+)
+def test_a_word_that_the_first_digits_cannot_decide_takes_more(probability: Fraction, word: int) -> None:
+    def rounded(_scale: Fraction, _bit: int, context: Context) -> Decimal:
+        return context.divide(Decimal(probability.numerator), Decimal(probability.denominator))
+
+    assert noise._expansion(rounded, Fraction(1), 0, 1) == (word,)
+
+
+@pytest.mark.parametrize("scale", [*SCALES, Fraction(25, 1099), Fraction(1, 2**16)], ids=str)
+def test_as_many_bits_are_drawn_as_may_be_one(scale: Fraction) -> None:
+    """For the last but one, the leading word of the only one is 1; for the last there is none."""
+    bits = noise._low_bits(scale)
+    *drawn, beyond = [noise._leading_word(noise._bit_probability, scale, bit) for bit in range(bits + 1)]
+    assert beyond == 0
+    assert all(drawn)
+    if scale < Fraction(1, 40):
+        assert drawn == ([1] if scale == Fraction(25, 1099) else [])
 
 
 def implied_distribution(scale: Fraction, words: int) -> dict[int, Fraction]:
@@ -151,6 +182,15 @@ def feed(*parts: list[int]) -> noise.Words:
     return words
 
 
+def test_every_word_that_agrees_draws_one_more() -> None:
+    known = noise._expansion(noise._bit_probability, Fraction(5), 2, 4)
+    for agreed in range(3):
+        for stop in range(agreed, 4):
+            for step, below in ((-1, True), (1, False)):
+                drawn = feed([*known[agreed:stop], known[stop] + step])
+                assert noise._lies_below(noise._bit_probability, Fraction(5), 2, drawn, agreed=agreed) is below
+
+
 @given(st.data(), st.sampled_from(SCALES))
 def test_kernel_and_ties_against_the_reference(data: st.DataObject, scale: Fraction) -> None:
     """Streams full of ties, which real ones have once in 2^59 samples."""
@@ -183,12 +223,22 @@ def test_streams_are_fresh_and_nothing_is_drawn_for_no_values(draw: Sampler) -> 
     assert len(draw(Fraction(5), 0)) == 0
 
 
+LEAST, MOST, A_LITTLE = Fraction(1, 2**16), Fraction(2**40), Fraction(1, 2**90)
+
+
 @pytest.mark.parametrize(
-    ("draw", "size"),
-    [(noise.discrete_laplace, size) for size in (Fraction(0), Fraction(-1), Fraction(2**41), Fraction(1, 10**6))]
-    + [(noise.discrete_gaussian, size) for size in (Fraction(0), Fraction(-1), Fraction(2**80), Fraction(1, 2**40))],
+    ("draw", "allowed", "refused"),
+    [
+        (noise.discrete_laplace, [LEAST, MOST], [LEAST - A_LITTLE, MOST + A_LITTLE]),
+        (noise.discrete_gaussian, [LEAST**2, MOST**2 - A_LITTLE], [LEAST**2 - A_LITTLE, MOST**2]),
+    ],
 )
-def test_scales_and_variances_out_of_range_are_refused(draw: Sampler, size: Fraction) -> None:
-    with pytest.raises(InvalidParameter) as caught:
-        draw(size, 1)
-    assert caught.value.hint
+def test_scales_and_variances_out_of_range_are_refused(
+    draw: Sampler, allowed: list[Fraction], refused: list[Fraction]
+) -> None:
+    for size in allowed:
+        assert len(draw(size, 1)) == 1
+    for size in (*refused, Fraction(0), Fraction(-1)):
+        with pytest.raises(InvalidParameter) as caught:
+            draw(size, 1)
+        assert caught.value.hint

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sql_tables import catalog_of, evaluate, small_table
 
-from scumble.sql import prepare
+from scumble.sql import plan, prepare
 from scumble.sql.plan import Cover, _one_range, _pages_of, cover
 from scumble.types import parse_type
 from scumble.wire.plan import And, Compare, Constant, In, Or, Predicate
@@ -139,3 +139,36 @@ def test_a_count_of_all_rows_reads_no_bytes() -> None:
     assert everything.pages == some.pages > 0
     assert some.bytes_read == sum(some.paths.page_bytes(scan.run) * scan.page_count for scan in some.scans) > 0
     assert some.rows == sum(count * scan.run.page_rows for scan in some.scans for _, count in scan.pages)
+
+
+def test_what_an_interval_of_texts_leaves_out_is_anything_unless_it_holds_everything() -> None:
+    least, most = TEXT.full_interval
+    (middle, _) = TEXT.interval("=", "m") or (least, most)
+    assert TEXT.words > 1
+    for (low, high), left in (((least, most), False), ((least, middle), True), ((middle, most), True)):
+        found = cover(In(0, 0, 1, negated=True), 0, TEXT, [*low, *high])
+        assert found.intervals == ((TEXT.full_interval,) if left else ())
+
+
+def test_a_union_is_made_of_guards_with_few_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = catalog_of(small_table())
+
+    def attributes(sql: str) -> tuple[str | None, ...]:
+        return prepare(sql, catalog, evaluate).bind().accesses[0].attributes
+
+    sql = "SELECT count(*) FROM t WHERE n = 3 OR day = '2020-01-05'"
+    for most, found in ((256, ("n", "day")), (1, ("n", "day")), (0, (None,))):
+        monkeypatch.setattr(plan, "MOST_INTERVALS", most)
+        assert attributes(sql) == found
+
+
+def test_of_two_unions_the_cheaper_one_is_read_in_whatever_order_they_stand() -> None:
+    catalog = catalog_of(small_table())
+    narrow, wide = "(n = 3 OR day = '2020-01-05')", "(n < 60 OR day < '2020-01-02')"
+    found = []
+    for first, second in ((narrow, wide), (wide, narrow)):
+        sql = "SELECT count(*) FROM t WHERE ?".replace("?", f"{first} AND {second}")
+        access = prepare(sql, catalog, evaluate).bind().accesses[0]
+        assert access.attributes == ("n", "day")
+        found.append(access.bytes_read)
+    assert found[0] == found[1]

@@ -104,6 +104,10 @@ QUERIES = [
     "SELECT a.id, b.id FROM t a, u b WHERE a.n < b.n AND a.n < 10 AND b.id < 30 ORDER BY ALL",
     "SELECT a.id, b.id FROM t a JOIN u b ON a.n <> b.n AND a.n < 10 WHERE a.id = b.id + 1 ORDER BY ALL",
     "SELECT a.id FROM t a, u b WHERE a.n = a.m AND a.id = b.id AND a.n < 50 ORDER BY ALL",
+    "SELECT id FROM t WHERE n BETWEEN m AND 50 ORDER BY id",
+    "SELECT id FROM t WHERE n BETWEEN 10 AND m ORDER BY id",
+    "SELECT id FROM t WHERE n NOT BETWEEN m AND id ORDER BY id",
+    "SELECT id FROM t WHERE 30 BETWEEN n AND m ORDER BY id",
     "VALUES (1, 2), (3, 4)",
 ]
 
@@ -132,3 +136,34 @@ def test_what_is_asked_of_one_table_is_asked_of_those_joined_to_it() -> None:
     for access, columns in ((one, {"id", "n"}), (other, {"id", "m"})):
         assert {names[place] for place in columns_of(access.paths.predicate)} == columns
         assert access.attributes == ("id",)
+
+
+def test_a_condition_that_nulls_pass_is_asked_of_a_table_that_no_join_fills_with_them() -> None:
+    """And of the others not: a row that would be joined must not be held back."""
+    alone, joined = (
+        "SELECT id, name FROM t WHERE m IS NULL",
+        "SELECT t.id FROM t LEFT JOIN u ON t.id = u.m WHERE u.m IS NULL",
+    )
+    (access,) = prepare(alone, CATALOG, evaluate).bind().accesses
+    assert {T.table.schema.columns[place].name for place in columns_of(access.paths.predicate)} == {"m"}
+    accesses = prepare(joined, CATALOG, evaluate).bind().accesses
+    assert [columns_of(each.paths.predicate) for each in accesses] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("sql", "direct"),
+    [
+        ("SELECT * FROM t", True),
+        ("SELECT * FROM t WHERE id < 5", True),
+        ("SELECT id, n AS x FROM t WHERE n < 5", True),
+        ("SELECT * EXCLUDE (n) FROM t", False),
+        ("SELECT * REPLACE (m + 1 AS m) FROM t", False),
+        ("SELECT id FROM t WHERE length(name) > 3", False),
+        ("SELECT id + 1 FROM t WHERE n < 5", False),
+        ("SELECT id FROM t WHERE n < 5 ORDER BY id", False),
+    ],
+)
+def test_only_columns_by_exact_conditions_need_no_duckdb(sql: str, direct: bool) -> None:
+    query = prepare(sql, CATALOG, evaluate).query
+    assert isinstance(query, RowQuery)
+    assert (query.direct is not None) is direct

@@ -91,7 +91,9 @@ def test_the_commands_add_list_and_remove_a_witness(
     other = json.loads(capsys.readouterr().out)["witness"]
     connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
     connection.request("GET", "/health")
-    text = json.loads(connection.getresponse().read())["witness"]
+    response = connection.getresponse()
+    assert response.getheader("server") is None
+    text = json.loads(response.read())["witness"]
     connection.close()
     assert main(["witness", "add", "db", place, other]) == 2  # the other one's key
     assert "0 of 1 witnesses" in capsys.readouterr().err

@@ -181,8 +181,7 @@ def _shut_in() -> None:
     """No core dumps, no debugger of the same user, no signals from the terminal, no values in a traceback."""
     sys.excepthook = lambda kind, error, trace: _report(kind)
     threading.excepthook = lambda failed: _report(failed.exc_type)
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

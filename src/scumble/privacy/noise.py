@@ -317,7 +317,7 @@ def _acceptance_words(sigma_squared: Fraction, sizes: list[int]) -> list[int]:
     """The leading words of the probabilities of keeping; for probability 1, all bits set.
 
     Forty digits settle almost every one, with an error below 10^-11 of the last bit as long as the exponent is below
-    10^9, which the support of the candidates implies for all but e^-100; the others are left to `_expansion`.
+    10^9. What lies near a whole number is left to `_expansion`, and so is every larger exponent, whose word is 0.
     """
     scale, (top, bottom) = _proposal_scale(sigma_squared), sigma_squared.as_integer_ratio()
     context, whole, divisor = Context(prec=FAST_DIGITS), Decimal(2**WORD_BITS), Decimal(-2 * top * bottom * scale**2)
@@ -328,7 +328,7 @@ def _acceptance_words(sigma_squared: Fraction, sizes: list[int]) -> list[int]:
         word = int(value)
         if exponent == 0:
             word = 2**WORD_BITS - 1
-        elif not NEARLY < context.subtract(value, word) < 1 - NEARLY or exponent < -(10**9):
+        elif not NEARLY < context.subtract(value, word) < 1 - NEARLY:
             word = _leading_word(_acceptance_probability, sigma_squared, size)
         leading.append(word)
     return leading

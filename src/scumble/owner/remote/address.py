@@ -47,7 +47,7 @@ class Address:
             names = [DEFAULT_TENANT, *names]
         if parts.scheme not in SCHEMES or not parts.hostname or len(names) != 2 or parts.query or parts.fragment:
             raise InvalidParameter("this is no address of a database", hint=_HINT)
-        if parts.username is not None or parts.password is not None:
+        if parts.username is not None:  # also where there is a password alone
             raise InvalidParameter("an address has no user name: a key file says who you are", hint=_HINT)
         if not all(map(_NAME.fullmatch, names)):
             raise InvalidParameter("a database's name has lower-case letters, digits, - and _", hint=_HINT)
