@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figure import Size, say
-from benchmarks.paper.data import Dataset, Unavailable, load
+from benchmarks.paper.data import DATASETS, Dataset, Source, Unavailable, load
 
 __all__ = ["Lab", "Table", "slug"]
 
@@ -67,11 +67,15 @@ class Lab:
     measured: int = 0
     kept: int = 0
     missing: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=lambda: dict(DATASETS))
+    digests: dict[str, str] = field(default_factory=dict)
+    """Of the data sets that come from a user's files: another file is measured anew."""
 
     def cell(self, *names: str, terms: Mapping[str, Any], make: Callable[[], Any]) -> Any:
         """What is kept under these names if it was measured under these terms, or else measure and keep it."""
         file = self.out / "cells" / self.size / Path(*map(slug, names)).with_suffix(".json")
-        about = {"format": FORMAT, "source": self.source, **terms}
+        files = {name: self.digests[name] for name in names if name in self.digests}
+        about = {"format": FORMAT, "source": self.source, **terms, **({"files": files} if files else {})}
         found = None if self.fresh else _read(file)
         if found is not None and self._same(found.get("terms"), about):
             self.kept += 1
@@ -90,7 +94,7 @@ class Lab:
 
     def dataset(self, name: str) -> Dataset:
         """A data set, kept in memory while it is the one in use."""
-        return _loaded(name, self.out / "data")
+        return _loaded(name, self.out / "data", self.sources[name])
 
     def available(self, names: Sequence[str]) -> Iterator[str]:
         """Those that can be had here; the others are remembered with the reason."""
@@ -128,8 +132,8 @@ class Lab:
 
 
 @lru_cache(maxsize=2)
-def _loaded(name: str, cache: Path) -> Dataset:
-    return load(name, cache)
+def _loaded(name: str, cache: Path, source: Source) -> Dataset:
+    return load(name, cache, source)
 
 
 def _read(file: Path) -> dict[str, Any] | None:
