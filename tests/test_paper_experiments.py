@@ -16,8 +16,8 @@ from benchmarks.paper.bounds import BOUNDS, Setting, sum_of_laplace
 from benchmarks.paper.data import BUREAU, DATASETS, load
 from benchmarks.paper.keys import BadKeys, KeysFile
 from benchmarks.paper.lab import Lab, Table, slug
+from benchmarks.paper.perceptrons import UnsafeAppendixFMI, believed_multiplier
 from benchmarks.paper.style import INDEX_STYLES, human, short
-from benchmarks.paper.tradeoff import UnsafeAppendixFMI
 
 from scumble.lab.comparators.fmi import FMIIndex
 from scumble.lab.compare import every_index
@@ -268,6 +268,15 @@ def test_the_appendix_has_no_factor_for_the_batch() -> None:
     honest, believed = FMIIndex(), UnsafeAppendixFMI()
     terms = Fraction(8), Fraction(1, 10**6)
     assert believed._multipliers(*terms) == [m / (2 * honest.batch) for m in honest._multipliers(*terms)]
+
+
+def test_the_published_accounting_counts_less_than_the_steps_cost() -> None:
+    """Sampling is taken to help: the noise that is asked for is below that for as many Gaussian releases."""
+    terms = Fraction(1, 2), Fraction(1, 10**6)
+    believed = believed_multiplier(*terms, 100, 10)
+    assert believed < FMIIndex(steps=100)._multipliers(*terms)[0] / 4
+    assert believed_multiplier(*terms, 100, 20) < believed
+    assert believed_multiplier(Fraction(1), terms[1], 100, 10) < believed
 
 
 def test_formulas_of_storage() -> None:

@@ -55,6 +55,7 @@ PRIVATE: dict[str, Callable[[], Index]] = {
     "DP-PLR, seven segments": lambda: DPPLRIndex(max_segments=7),
     "DPRMIIndex": comparators.DPRMIIndex,
     "FMIIndex": comparators.FMIIndex,
+    "FMIPerceptronsIndex": lambda: comparators.FMIPerceptronsIndex(hidden=(6, 5, 4), epochs=3, batch=16),
 }
 EVERY = PRIVATE | {"exact": ExactIndex}
 LOSSLESS = [name for name in EVERY if name.startswith(("SPECIAL", "DP-PLR", "exact"))] + ["DP B+ tree"]  # at beta 1e-9

@@ -6,6 +6,7 @@ SpecialIndex                two curves with one-sided noise, below and above; lo
 DPBPlusTreeIndex            noisy counts in a binary tree over the keys, dummy rows in every leaf
 DPRMIIndex                  recursive model index, trained stage by stage with noisy gradients; needs a delta
 FMIIndex                    mixture of experts, trained together with noisy gradients; needs a delta
+FMIPerceptronsIndex         the same with the paper's perceptrons for experts; needs a delta
 ExactIndex                  the curve itself; leaks, for comparison only
 
 They are here to be compared with: for use, there is `DPPLRIndex`.
@@ -16,6 +17,7 @@ from scumble.lab.comparators.curves import CryptEpsilonIndex, ExactIndex, Specia
 from scumble.lab.comparators.dp_bplus_tree import DPBPlusTreeIndex
 from scumble.lab.comparators.dp_rmi import DPRMIIndex
 from scumble.lab.comparators.fmi import FMIIndex
+from scumble.lab.comparators.fmi_perceptrons import FMIPerceptronsIndex
 
 __all__ = [
     "CryptEpsilonIndex",
@@ -24,5 +26,6 @@ __all__ = [
     "DPRMIIndex",
     "ExactIndex",
     "FMIIndex",
+    "FMIPerceptronsIndex",
     "SpecialIndex",
 ]

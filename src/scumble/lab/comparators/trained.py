@@ -127,14 +127,15 @@ class TrainedIndex(Index):
             )
         check_memory(16 * terms.domain.size)
         parts = self._parts(terms)
-        batch = min(self.batch, terms.domain.size)
-        reach = batch * (
-            2 * CLIP_GRID if self.sensitivity == "clip" else MOST_SLOPE * (isqrt(self._most_parameters) + 1)
-        )
-        if max(self._multipliers(parts.training, terms.delta)) * reach >= MAX_SCALE:
+        if max(self._multipliers(parts.training, terms.delta)) * self._reach(terms.domain.size) >= MAX_SCALE:
             raise InvalidParameter(
                 "this index would need noise of a scale beyond 2^40", hint="take a larger epsilon or a smaller batch"
             )
+
+    def _reach(self, size: int) -> int:
+        """The most that a step's sum of gradients moves between neighbours, in whole units."""
+        unit = 2 * CLIP_GRID if self.sensitivity == "clip" else MOST_SLOPE * (isqrt(self._most_parameters) + 1)
+        return min(self.batch, size) * unit
 
     def _build(self, histogram: Histogram, terms: Terms) -> TrainedPositions:
         """Row count, training, noisy largest error: the paper's section 3.1 and its appendix.
