@@ -42,7 +42,7 @@ PAPER = {  # Crypt-epsilon as printed: point average, point maximum, range avera
     "bureau 1M": (1.0, 1.0, 0.9264, 1.0),
 }
 EPSILONS: dict[Size, tuple[str, ...]] = {
-    "full": ("0.01", "0.1", "1", "10", "100", "1000"),
+    "full": ("0.01", "0.1", "1", "10", "100", "256"),
     "quick": ("0.1", "1", "10", "100"),
     "tiny": ("0.1", "10"),
 }

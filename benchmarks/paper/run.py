@@ -26,7 +26,7 @@ from benchmarks.paper.lab import Lab, source_of
 
 __all__ = ["EXPERIMENTS", "main"]
 
-EXPERIMENTS = ("accuracy", "overhead", "storage", "times", "tradeoff", "formal")
+EXPERIMENTS = ("accuracy", "overhead", "storage", "times", "scans", "tradeoff", "formal")
 HERE = Path(__file__).parent
 
 

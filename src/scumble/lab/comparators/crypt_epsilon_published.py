@@ -27,7 +27,7 @@ class CryptEpsilonPublishedIndex(TwoCurvesIndex):
     `ExplicitKeys`, as the paper does, to see it. Without gaps only the noise loses rows.
     """
 
-    name = "Crypt-epsilon, as published"
+    name, kind = "Crypt-epsilon, as published", "crypt-epsilon-published"
 
     def _check(self, terms: Terms) -> None:
         if isinstance(terms.domain, ExplicitKeys) and terms.domain.integers is None:

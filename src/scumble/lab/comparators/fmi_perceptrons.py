@@ -7,7 +7,7 @@ learn nothing; the paper's numbers come from noise without the factor |B| (docs/
 
 from fractions import Fraction
 from math import cos, isqrt, pi
-from typing import Unpack
+from typing import Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from scumble.errors import InvalidParameter
 from scumble.index.contract import Terms, check_count
 from scumble.lab.accounting import noise_multiplier
 from scumble.lab.comparators.perceptrons import UNITS, Experts, Shape, clipped_network_sum, start
+from scumble.lab.comparators.saved import State
 from scumble.lab.comparators.trained import Parts, Settings, TrainedIndex
 from scumble.lab.comparators.training import MOST_BATCH, MOST_MOVE, Curve, batch_ranks
 from scumble.privacy.noise import discrete_gaussian
@@ -37,7 +38,7 @@ class FMIPerceptronsIndex(TrainedIndex):
     lognormal rows. An epoch is `steps_per_epoch` steps. With probability 1 - beta no lookup loses a row.
     """
 
-    name = "FMI, perceptrons"
+    name, kind = "FMI, perceptrons", "fmi-perceptrons"
 
     def __init__(
         self,
@@ -91,6 +92,20 @@ class FMIPerceptronsIndex(TrainedIndex):
             if (step + 1) % self.steps_per_epoch == 0:
                 self._record(curve, Experts(self.shape, parameters), self._spent(parts, step + 1, terms.delta))
         return Experts(self.shape, parameters)
+
+    def _model_state(self) -> State:
+        assert isinstance(self.model.model, Experts)  # noqa: S101  _train makes nothing else
+        numbers = {"experts": self.shape.experts, "epochs": self.epochs}
+        return State(numbers, {"hidden": np.array(self.shape.hidden), "parameters": self.model.model.parameters})
+
+    @classmethod
+    def _model_restored(cls, state: State, steps: int) -> tuple[Self, Experts]:
+        epochs = state.number("epochs", 1, steps)
+        if steps % epochs:
+            raise ValueError("epochs of different lengths")
+        hidden = tuple(state.whole("hidden", len(state.arrays["hidden"])).tolist())
+        index = cls(state.number("experts"), hidden=hidden, epochs=epochs, steps_per_epoch=steps // epochs)
+        return index, Experts(index.shape, state.real("parameters", index.shape.numbers))
 
     def _noisy_gradient(self, curve: Curve, parameters: FloatArray, step: int, multiplier: Fraction) -> FloatArray:
         """Release the mean gradient over a mini-batch; sensitivity and cost as in `clipped_network_sum`."""
