@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.paper import crypt_epsilon, formal, lookups, run, storage
+from benchmarks.paper import crypt_epsilon, formal, illustrations, lookups, risk, run, storage
 from benchmarks.paper.bounds import BOUNDS, Setting, sum_of_laplace
 from benchmarks.paper.data import BUREAU, DATASETS, load
 from benchmarks.paper.keys import BadKeys, KeysFile
@@ -19,6 +19,7 @@ from benchmarks.paper.lab import Lab, Table, slug
 from benchmarks.paper.perceptrons import UnsafeAppendixFMI, believed_multiplier
 from benchmarks.paper.style import INDEX_STYLES, human, short
 
+from scumble.lab.comparators.dp_bplus_tree import RoutingTree
 from scumble.lab.comparators.fmi import FMIIndex
 from scumble.lab.compare import every_index
 from scumble.privacy.noise import discrete_laplace
@@ -210,12 +211,17 @@ def test_numbers_and_names_for_people() -> None:
 # --- experiments -----------------------------------------------------------------------------------
 
 
+FIGURES = {"illustrations": ("cf-model", "rmi", "range-tree")}
+
+
 @pytest.mark.parametrize("name", run.EXPERIMENTS)
 def test_every_experiment_writes_tables_and_figures_and_resumes(name: str, tmp_path: Path) -> None:
     arguments = ["--out", str(tmp_path), "--tiny", "--only", name]
     assert run.main(arguments) == 0
     written = {path.name for path in tmp_path.iterdir()}
-    assert {f"{name}.md", f"{name}.json", f"{name}.png", f"{name}.svg", "run-tiny.json"} <= written
+    figures = FIGURES.get(name, (name,))
+    drawn = {f"{figure}.{kind}" for figure in figures for kind in ("png", "svg")}
+    assert {f"{name}.md", f"{name}.json", "run-tiny.json"} | drawn <= written
     assert json.loads((tmp_path / f"{name}.json").read_text())["rows"]
     report = json.loads((tmp_path / "run-tiny.json").read_text())
     assert report["cells_measured"] > 0
@@ -277,6 +283,30 @@ def test_the_published_accounting_counts_less_than_the_steps_cost() -> None:
     assert believed < FMIIndex(steps=100)._multipliers(*terms)[0] / 4
     assert believed_multiplier(*terms, 100, 20) < believed
     assert believed_multiplier(Fraction(1), terms[1], 100, 10) < believed
+
+
+def test_the_risk_bound_by_hand_and_its_minimum() -> None:
+    assert risk.bound(128, 1000, 256, 2) == pytest.approx(128 * 256**2 / (1000 * 4))
+    assert risk.bound(128, 100, 256, 1) == pytest.approx(128 * 100)  # a batch is no larger than the domain: N p
+    assert risk.capped(128, 100, 256, 1) == 100
+    assert risk.capped(1, 10**6, 1, 1) == pytest.approx(1e-6)
+
+
+def test_risk_is_a_sum_of_squared_shares(tmp_path: Path) -> None:
+    data = load("uniform 1K", tmp_path)
+    curve = np.cumsum(data.counts)
+    assert risk.risk(data, curve) == 0
+    assert risk.risk(data, curve + 100) == pytest.approx(100 * 0.01)
+    assert risk.risk(data, curve + 10**9) == data.domain.size
+
+
+@pytest.mark.parametrize("asked", range(1, 9))
+def test_the_marked_nodes_cover_what_is_asked(asked: int) -> None:
+    counts = np.arange(1, 9)
+    nodes = RoutingTree(8, Fraction(1)).nodes(counts)
+    cover = illustrations._cover(8, asked)
+    assert sum(nodes[node - 1] for node in cover) == counts[:asked].sum()
+    assert len(cover) == asked.bit_count()
 
 
 def test_formulas_of_storage() -> None:
@@ -356,7 +386,7 @@ def test_the_quick_mode_runs_as_a_whole(tmp_path: Path) -> None:
     assert run.main(["--out", str(tmp_path), "--quick"]) == 0
     written = {path.name for path in tmp_path.iterdir()}
     for name in run.EXPERIMENTS:
-        assert {f"{name}.md", f"{name}.json", f"{name}.png", f"{name}.svg"} <= written
+        assert {f"{name}.md", f"{name}.json", *(f"{figure}.png" for figure in FIGURES.get(name, (name,)))} <= written
     rows = json.loads((tmp_path / "accuracy.json").read_text())["rows"]
     lossy = {row["index"] for row in rows if row.get("point_max", 0) > 0 or row.get("range_max", 0) > 0}
     assert lossy == {"Crypt-epsilon"}

@@ -14,8 +14,23 @@ __all__ = ["run"]
 
 def run(lab: Lab) -> None:
     """The table of all indexes, and Crypt-epsilon against what is printed of it."""
+    _data_sets(lab)
     _all_indexes(lab)
     crypt_epsilon.run(lab)
+
+
+def _data_sets(lab: Lab) -> None:
+    table = Table("datasets", "Data sets", ["data set", "rows", "keys that occur", "N"])
+    for name in datasets(lab):
+
+        def make(name: str = name) -> list[int]:
+            data = lab.dataset(name)
+            return [data.rows, data.keys, data.domain.size]
+
+        rows, keys, size = lab.cell("datasets", name, terms={}, make=make)
+        about = {"rows": rows, "keys": keys, "N": size, "provenance": lab.sources[name].provenance}
+        table.add([name, f"{rows:,}", f"{keys:,}", f"{size:,}"], dataset=name, **about)
+    lab.write(table)
 
 
 def _all_indexes(lab: Lab) -> None:

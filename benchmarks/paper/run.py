@@ -6,6 +6,8 @@ python -m benchmarks.paper.run --only accuracy,overhead       some experiments
 python -m benchmarks.paper.run --keys "bureau 250K=bureau_sampled_250k.csv" --keys "trans 1M=trans.csv:account_id"
                                                               the authors' keys, where you have them, for our stand-ins
 
+python -m benchmarks.paper.run --publish                       and write docs/results.md from it, as `make paper` does
+
 What is finished is kept under OUT/cells and not measured again, unless the code or the terms have changed.
 """
 
@@ -21,12 +23,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.figure import Size, machine
+from benchmarks.paper import document
 from benchmarks.paper.keys import BadKeys, KeysFile
 from benchmarks.paper.lab import Lab, source_of
 
 __all__ = ["EXPERIMENTS", "main"]
 
-EXPERIMENTS = ("accuracy", "overhead", "storage", "times", "scans", "tradeoff", "formal")
+EXPERIMENTS = ("accuracy", "overhead", "storage", "times", "scans", "tradeoff", "risk", "formal", "illustrations")
 HERE = Path(__file__).parent
 
 
@@ -62,6 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"  {text}", file=sys.stderr, flush=True)
 
         lab = Lab(options.out, size, tell, fresh=options.fresh, stale=options.stale, source=source)
+        lab.shared = options.shared
         lab.sources |= {file.name: file.source() for file in files}
         lab.digests |= {file.name: file.digest for file in files}
         for name in names:
@@ -81,6 +85,8 @@ def main(arguments: list[str] | None = None) -> int:
         "keys": lab.digests,
     }
     (options.out / f"run-{size}.json").write_text(json.dumps(report, indent=1) + "\n")
+    if options.publish:
+        document.publish(options.out)
     for name in names:
         print(f"{name}: {seconds[name]:.1f} s")
     print(f"{lab.measured} cells measured, {lab.kept} kept from before; tables and figures are in {options.out}")
@@ -103,6 +109,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--quick", action="store_true", help="fewer and smaller: under two minutes on two cores")
     parser.add_argument("--tiny", action="store_true", help="as the tests do: numbers mean nothing")
+    parser.add_argument("--shared", action="store_true", help="note that the machine did other work meanwhile")
+    parser.add_argument("--publish", action="store_true", help="keep the tables, and write docs/results.md from them")
     parser.add_argument("--fresh", action="store_true", help="measure again what is kept")
     parser.add_argument("--stale", action="store_true", help="take what is kept even if the code has changed since")
     return parser
