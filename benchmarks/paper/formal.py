@@ -43,7 +43,7 @@ GRID: dict[Size, tuple[tuple[int, ...], tuple[str, ...], tuple[str, ...]]] = {
     "quick": ((64, 1024), ("1",), ("0.1", "0.01")),
     "tiny": ((64,), ("1",), ("0.1",)),
 }
-BUILDS: dict[Size, int] = {"full": 1000, "quick": 200, "tiny": 10}
+BUILDS: dict[Size, int] = {"full": 400, "quick": 200, "tiny": 10}
 WATCHED = 32  # lookups that bounds for one lookup are held against, in every build
 Samples = dict[tuple[str, str], NDArray[np.float64]]  # quantity and scope: builds, or builds times watched lookups
 
@@ -340,14 +340,17 @@ def _verdicts(lab: Lab, found: list[dict[str, Any]]) -> None:
     lab.write(table)
     short_table = Table(
         "formal-summary",
-        "In how many settings of N, ε and β a bound is broken",
+        f"In how many settings a bound is broken: N in {_listed(0, lab)}, ε in {_listed(1, lab)}, β in "
+        f"{_listed(2, lab)}, {BUILDS[lab.size]:,} builds each, a fifth if trained",
         [
             "index",
             "bound",
             "lookups",
             "settings",
-            "printed: broken in",
-            "corrected: broken in",
+            "printed",
+            "broken in",
+            "corrected",
+            "broken in",
             "largest quantile / corrected",
         ],
     )
@@ -356,7 +359,13 @@ def _verdicts(lab: Lab, found: list[dict[str, Any]]) -> None:
         ratios = [cell["quantile"] / cell["corrected"] for cell in cells if cell["corrected"]]
         broken = [sum(cell[f"{which}_broken"] for cell in cells) for which in ("printed", "corrected")]
         given = [cells[0][which] is not None for which in ("printed", "corrected")]
-        texts = [f"{number}" if known else "-" for number, known in zip(broken, given, strict=True)]
+        (bound,) = (b for b in BOUNDS if (b.index, b.quantity, b.scope) == name)
+        formulas = (bound.printed_text, bound.corrected_text)
+        texts = [
+            text
+            for formula, number, known in zip(formulas, broken, given, strict=True)
+            for text in (formula or "-", f"{number}" if known else "-")
+        ]
         short_table.add(
             [*name[:2], _scope(*name[1:]), f"{len(cells)}", *texts, f"{max(ratios):.2f}" if ratios else "-"],
             index=name[0],
@@ -368,6 +377,10 @@ def _verdicts(lab: Lab, found: list[dict[str, Any]]) -> None:
             largest_ratio=max(ratios) if ratios else None,
         )
     lab.write(short_table)
+
+
+def _listed(place: int, lab: Lab) -> str:
+    return " / ".join(f"{value:,}" if isinstance(value, int) else value for value in GRID[lab.size][place])
 
 
 def _holds(value: float | None, broken: bool) -> str:

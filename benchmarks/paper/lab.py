@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figure import Size, say
-from benchmarks.paper.data import Dataset, Unavailable, load
+from benchmarks.paper.data import DATASETS, Dataset, Source, Unavailable, load
 
-__all__ = ["Lab", "Table", "slug"]
+__all__ = ["Lab", "Table", "aligned", "slug"]
 
 FORMAT = 1  # of a cell
 
@@ -38,11 +38,16 @@ class Table:
         self.values.append(values)
 
     def markdown(self) -> str:
-        marks = [":--" if _is_text(column) else "--:" for column in zip(*self.rows, strict=True)] or [":--"]
-        lines = [self.columns, marks, *self.rows]
-        table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        table = aligned(self.columns, self.rows)
         notes = "".join(f"\n{note}\n" for note in self.notes)
         return f"# {self.caption}\n\n{table}\n{notes}"
+
+
+def aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table: numbers to the right."""
+    marks = [":--" if _is_text(column) else "--:" for column in zip(*rows, strict=True)] or [":--"]
+    lines = [[text.replace("|", "\\|") for text in line] for line in (columns, marks, *rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def _is_text(column: Sequence[str]) -> bool:
@@ -67,11 +72,17 @@ class Lab:
     measured: int = 0
     kept: int = 0
     missing: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=lambda: dict(DATASETS))
+    shared: bool = False
+    """Whether the machine did other work meanwhile, so that times are for comparison among each other only."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """Of the data sets that come from a user's files: another file is measured anew."""
 
     def cell(self, *names: str, terms: Mapping[str, Any], make: Callable[[], Any]) -> Any:
         """What is kept under these names if it was measured under these terms, or else measure and keep it."""
         file = self.out / "cells" / self.size / Path(*map(slug, names)).with_suffix(".json")
-        about = {"format": FORMAT, "source": self.source, **terms}
+        files = {name: self.digests[name] for name in names if name in self.digests}
+        about = {"format": FORMAT, "source": self.source, **terms, **({"files": files} if files else {})}
         found = None if self.fresh else _read(file)
         if found is not None and self._same(found.get("terms"), about):
             self.kept += 1
@@ -90,7 +101,7 @@ class Lab:
 
     def dataset(self, name: str) -> Dataset:
         """A data set, kept in memory while it is the one in use."""
-        return _loaded(name, self.out / "data")
+        return _loaded(name, self.out / "data", self.sources[name])
 
     def available(self, names: Sequence[str]) -> Iterator[str]:
         """Those that can be had here; the others are remembered with the reason."""
@@ -107,8 +118,16 @@ class Lab:
 
     def write(self, table: Table) -> None:
         _write(self.out / f"{table.name}.md", table.markdown())
-        text = {"caption": table.caption, "notes": table.notes, "rows": table.values}
-        _write(self.out / f"{table.name}.json", json.dumps(text, indent=1))
+        text = {
+            "caption": table.caption,
+            "size": self.size,
+            "shared": self.shared,
+            "columns": list(table.columns),
+            "texts": [list(row) for row in table.rows],
+            "notes": table.notes,
+            "rows": table.values,
+        }
+        _write(self.out / f"{table.name}.json", json.dumps(text, indent=1, ensure_ascii=False))
 
     @contextmanager
     def figure(self, name: str, width: float, height: float) -> Iterator[Any]:
@@ -128,8 +147,8 @@ class Lab:
 
 
 @lru_cache(maxsize=2)
-def _loaded(name: str, cache: Path) -> Dataset:
-    return load(name, cache)
+def _loaded(name: str, cache: Path, source: Source) -> Dataset:
+    return load(name, cache, source)
 
 
 def _read(file: Path) -> dict[str, Any] | None:

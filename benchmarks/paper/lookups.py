@@ -8,7 +8,6 @@ from fractions import Fraction
 from typing import Any
 
 from benchmarks.figure import Size
-from benchmarks.paper.data import DATASETS
 from benchmarks.paper.lab import Lab
 from scumble.errors import ScumbleError
 from scumble.lab.comparators.curves import truncation_delta
@@ -25,10 +24,9 @@ TINY = ("uniform 1K", "lognormal 1K")
 
 
 def datasets(lab: Lab) -> Sequence[str]:
-    """Those of the size; a quick run does without the largest, and without the network."""
-    if lab.size == "tiny":
-        return TINY
-    return list(lab.available([name for name in DATASETS if lab.size == "full" or name not in QUICK_WITHOUT]))
+    """Those of the size, and the user's; a quick run does without the largest, and without the network."""
+    names = TINY if lab.size == "tiny" else [n for n in lab.sources if lab.size == "full" or n not in QUICK_WITHOUT]
+    return list(lab.available([*names, *(name for name in lab.digests if name not in names)]))
 
 
 def contenders(lab: Lab) -> list[Contender]:

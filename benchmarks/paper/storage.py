@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from matplotlib.ticker import FixedLocator
+
 from benchmarks.paper.lab import Lab, Table
 from benchmarks.paper.scaling import CAPPED, SIZES, contenders, grown
 from benchmarks.paper.style import GREY, INDEX_STYLES, log_axis, short
@@ -16,6 +18,13 @@ FORMULAS: dict[str, tuple[str, Callable[[int, int], float]]] = {  # bits, from N
     "DP-PLR, published": ("128 M", lambda _, m: 128 * m),
     "DP-PLR, ours": ("128 M", lambda _, m: 128 * m),
     CAPPED: ("128 M", lambda _, m: 128 * m),
+}
+
+LABELLED = {  # the formulas that are drawn: the B+ tree's lies on SPECIAL's
+    "Crypt-epsilon": "64 N",
+    "SPECIAL": "128 N; tree 64 (2N - 1)",
+    "DP-PLR, published": "128 M, published",
+    "DP-PLR, ours": "128 M, ours",
 }
 
 
@@ -72,17 +81,21 @@ def run(lab: Lab) -> None:
 
 
 def _figure(lab: Lab, series: dict[str, list[tuple[int, float, float | None]]]) -> None:
-    with lab.figure("storage", 6.6, 4.4) as figure:
+    with lab.figure("storage", 8.2, 4.8) as figure:
         ax: Any = figure.subplots()
         for name, look in INDEX_STYLES.items():
             if name not in series:
                 continue
             sizes, measured, formula = zip(*series[name], strict=True)
-            if None not in formula and name != CAPPED:
-                ax.plot(sizes, formula, color=GREY, linewidth=0.8, zorder=1)
+            if name in LABELLED:
+                ax.plot(sizes, formula, color=look.color, linewidth=0.9, linestyle=(0, (1, 1)), zorder=1)
+                where = {"textcoords": "offset points", "fontsize": 8.5, "color": look.color, "va": "center"}
+                ax.annotate(LABELLED[name], (sizes[-1], formula[-1]), (9, 0), **where)
             ax.plot(sizes, measured, label=name, **look.lines(9 if name == "DP B+ tree" else 5))
-        ax.plot([], [], color=GREY, linewidth=0.8, label="formula of the paper")
+        ax.plot([], [], color=GREY, linewidth=0.9, linestyle=(0, (1, 1)), label="formula of the paper, in bits")
         ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_locator(FixedLocator(sizes))
+        ax.set_xlim(right=sizes[-1] * 14)
         ax.set_yscale("log")
         log_axis(ax.yaxis)
         ax.set_xlabel("keys in the domain, N")

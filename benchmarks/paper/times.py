@@ -1,6 +1,6 @@
 """Times: how long a build and a lookup take against the number of keys, on one core."""
 
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from benchmarks.paper.lab import Lab, Table
 from benchmarks.paper.scaling import CAPPED, SIZES, contenders, grown
@@ -49,7 +49,8 @@ def run(lab: Lab) -> None:
                         [n for n, _ in series[index]], [f[name] for _, f in series[index]], label=index, **look.lines()
                     )
             ax.set_xscale("log", base=2)
-            ax.xaxis.set_major_locator(LogLocator(base=16))
+            ax.xaxis.set_major_locator(FixedLocator(SIZES[lab.size][:: 2 if lab.size == "full" else 1]))
+            ax.xaxis.set_minor_locator(NullLocator())
             ax.set_yscale("log")
             ax.yaxis.set_minor_locator(NullLocator())
             ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")

@@ -3,7 +3,8 @@
 The largest error is that of predictions before any widening, against the true curve, over the whole domain. FMI comes
 with three noises: the paper's section 3.1 has a factor |B|, since one row moves every later y; its appendix has none,
 which is not private (docs/paper-notes.md, slip 12); `row` is noise for what one row can do to the gradients, which is
-ours. A line y = x, which knows nothing of the data but their number, is what training starts from.
+ours. A line y = x, which knows nothing of the data but their number, is what training starts from. The paper's own
+experts, perceptrons, are in `perceptrons.py`.
 """
 
 from collections.abc import Callable
@@ -13,25 +14,21 @@ from typing import Any
 import numpy as np
 
 from benchmarks.figure import Size
+from benchmarks.paper import perceptrons
 from benchmarks.paper.data import Dataset
 from benchmarks.paper.lab import Lab, Table
 from benchmarks.paper.lookups import BETA
-from benchmarks.paper.style import GREY, INDEX_STYLES, SHADES, IndexStyle, log_axis, short
+from benchmarks.paper.perceptrons import UnsafeAppendixFMI
+from benchmarks.paper.style import GREY, INDEX_STYLES, INK, SHADES, IndexStyle, log_axis, short
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.lab.comparators.fmi import FMIIndex
 from scumble.lab.compare import Case, Contender, build
 
-__all__ = ["UnsafeAppendixFMI", "run"]
+__all__ = ["run"]
 
 DELTA = Fraction(1, 10**6)
 DATASETS: dict[Size, tuple[str, ...]] = {
-    "full": (
-        *(f"{kind} {size}" for kind in ("uniform", "lognormal") for size in ("1K", "10K", "100K", "1M")),
-        "trans 1M",
-        "bureau 250K",
-        "flights delay",
-        "tpch date",
-    ),
+    "full": ("uniform 100K", "uniform 1M", "lognormal 10K", "lognormal 1M", "trans 1M", "flights delay", "tpch date"),
     "quick": ("uniform 10K", "lognormal 10K", "lognormal 1M", "flights delay"),
     "tiny": ("lognormal 1K",),
 }
@@ -39,7 +36,7 @@ SHOWN = ("uniform 1M", "lognormal 1M", "trans 1M", "tpch date", "lognormal 10K",
 TOTAL = Fraction(10)  # what an index may spend, 4/5 of it on training: a trace passes every smaller epsilon on the way
 MOST_TRACED = 2**18  # ranks: a trace predicts all of them after every step
 EPSILONS: dict[Size, tuple[str, ...]] = {
-    "full": ("0.1", "0.3", "1", "3", "10", "100", "1000"),
+    "full": ("0.1", "1", "10", "100"),
     "quick": ("0.1", "1", "10"),
     "tiny": ("1",),
 }
@@ -67,13 +64,6 @@ Traces = dict[tuple[str, str], dict[str, Any]]
 Errors = dict[tuple[str, str], dict[str, float]]
 
 
-class UnsafeAppendixFMI(FMIIndex):
-    """NOT PRIVATE: FMI with the noise of the paper's appendix, sigma C, without the factor 2 |B|."""
-
-    def _multipliers(self, epsilon: Fraction, delta: Fraction) -> list[Fraction]:
-        return [multiplier / (2 * self.batch) for multiplier in super()._multipliers(epsilon, delta)]
-
-
 def run(lab: Lab) -> None:
     """Traces for every data set, and all methods side by side at the same epsilon."""
     names = list(lab.available(DATASETS[lab.size]))
@@ -86,7 +76,8 @@ def run(lab: Lab) -> None:
     errors = {(name, epsilon): _errors(lab, name, epsilon) for name in names for epsilon in EPSILONS[lab.size]}
     _tables(lab, traces, errors)
     _rates(lab)
-    _figure(lab, [name for name in SHOWN if name in traced], traces, errors)
+    published = perceptrons.run(lab)
+    _figure(lab, [name for name in SHOWN if name in traced], traces, published, errors)
 
 
 def _trace(lab: Lab, name: str, method: str) -> dict[str, Any]:
@@ -102,7 +93,7 @@ def _trace(lab: Lab, name: str, method: str) -> dict[str, Any]:
 
 
 def _errors(lab: Lab, name: str, epsilon: str) -> dict[str, float]:
-    builds = 3 if lab.size == "full" else 1
+    builds = 2 if lab.size == "full" else 1
 
     def make() -> dict[str, float]:
         data = lab.dataset(name)
@@ -206,33 +197,56 @@ def _rates(lab: Lab) -> None:
     lab.write(table)
 
 
-def _figure(lab: Lab, names: list[str], traces: Traces, errors: Errors) -> None:
-    with lab.figure("tradeoff", 11, 4.3) as figure:
-        *left, right = figure.subplots(1, 3)
-        for ax, method in zip(left, ("FMI, appendix", "FMI"), strict=True):
-            for name, (color, marker) in zip(names, SHADES, strict=False):
+def _figure(lab: Lab, names: list[str], traces: Traces, published: dict[str, Any], errors: Errors) -> None:
+    looks = dict(zip(dict.fromkeys([*names, *published]), SHADES, strict=False))
+    with lab.figure("tradeoff", 11.5, 7.4) as figure:
+        (first, second), (third, fourth) = figure.subplots(2, 2)
+        for ax, method in ((first, "FMI, appendix"), (second, "FMI")):
+            for name in names:
                 trace = traces[name, method]
-                spent = [epsilon for _, epsilon, _ in trace["steps"]]
-                shares = [error / trace["rows"] for _, _, error in trace["steps"]]
-                every = max(1, len(spent) // 8)
-                ax.plot(spent, shares, color=color, marker=marker, markevery=every, label=name, markersize=5)
+                steps = [(epsilon, error / trace["rows"]) for _, epsilon, error in trace["steps"]]
+                _draw_trace(ax, name, steps, looks[name])
+            counted = "that the appendix counts" if method == "FMI, appendix" else "spent so far"
+            ax.set_xlabel(f"epsilon {counted}")
+            ax.set_title(f"Four numbers an expert, {LABELS[method].removeprefix('FMI, ')}")
             ax.set_ylim(0, 1.04)
+        second.legend(title="data set", loc="center left", bbox_to_anchor=(1.02, 0.5))
+        for name, found in published.items():
+            _draw_trace(
+                third, name, [(epsilon, error / found["rows"]) for epsilon, error in found["trace"]], looks[name]
+            )
+            epsilon, error = perceptrons.PRINTED.get(name, (None, None))
+            if error is not None:
+                mark = {"color": looks[name][0], "markersize": 9, "markeredgewidth": 2, "linestyle": ""}
+                third.plot([epsilon], [error / found["rows"]], marker="x", **mark)
+        third.plot([], [], "x", color=INK, markersize=9, markeredgewidth=2, label="printed in the paper")
+        third.set_yscale("log")
+        third.set_xlabel("epsilon that the published accounting counts")
+        third.set_title("Perceptrons as published: not private")
+        third.legend(loc="upper right")
+        for ax in (first, second, third):
             ax.set_xlim(left=0)
-            ax.set_xlabel("epsilon spent so far" if method == "FMI" else "epsilon that the appendix counts")
-            ax.set_title(f"Training: {LABELS[method].removeprefix('FMI, ')}")
-        left[0].set_ylabel("largest error, share of all rows")
-        figure.legend(*left[0].get_legend_handles_labels(), loc="outside lower left", ncols=3, fontsize=9)
-        name, epsilons = CLOSE_UP[lab.size], EPSILONS[lab.size]
-        looks = {**INDEX_STYLES, "FMI, row": INDEX_STYLES["DP-RMI"], "FMI, appendix": IndexStyle("#E69F00", "X", ":")}
-        for method in METHODS:
-            rows = [max(1, errors[name, epsilon][method]) for epsilon in epsilons]
-            right.plot([float(e) for e in epsilons], rows, label=LABELS.get(method, method), **looks[method].lines())
-        right.axhline(errors[name, epsilons[0]]["line"], color=GREY, linewidth=1, label="line y = x, costs nothing")
-        right.set_xscale("log")
-        right.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        right.set_yscale("log")
-        log_axis(right.yaxis)
-        right.set_xlabel("epsilon")
-        right.set_ylabel("largest error, rows")
-        right.set_title(f"At the same epsilon, {name}")
-        figure.legend(*right.get_legend_handles_labels(), loc="outside lower right", ncols=2, fontsize=9)
+            ax.set_ylabel("largest error, share of all rows")
+        _draw_methods(fourth, CLOSE_UP[lab.size], EPSILONS[lab.size], errors)
+
+
+def _draw_trace(ax: Any, name: str, steps: list[tuple[float, float]], look: tuple[str, str]) -> None:
+    color, marker = look
+    spent, shares = zip(*steps, strict=True)
+    ax.plot(spent, shares, color=color, marker=marker, markevery=max(1, len(steps) // 8), label=name, markersize=5)
+
+
+def _draw_methods(ax: Any, name: str, epsilons: tuple[str, ...], errors: Errors) -> None:
+    looks = {**INDEX_STYLES, "FMI, row": INDEX_STYLES["DP-RMI"], "FMI, appendix": IndexStyle("#E69F00", "X", ":")}
+    for method in METHODS:
+        rows = [max(1, errors[name, epsilon][method]) for epsilon in epsilons]
+        ax.plot([float(e) for e in epsilons], rows, label=LABELS.get(method, method), **looks[method].lines())
+    ax.axhline(errors[name, epsilons[0]]["line"], color=GREY, linewidth=1, label="line y = x, costs nothing")
+    ax.set_xscale("log")
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.set_yscale("log")
+    log_axis(ax.yaxis)
+    ax.set_xlabel("epsilon")
+    ax.set_ylabel("largest error, rows")
+    ax.set_title(f"All at the same epsilon, {name}")
+    ax.legend(title="method", loc="center left", bbox_to_anchor=(1.02, 0.5))

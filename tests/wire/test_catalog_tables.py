@@ -41,9 +41,9 @@ def test_a_run_has_whole_pages(capacity: int, pages: int) -> None:
 def test_a_page_takes_its_rows_and_a_tag() -> None:
     assert TAG_BYTES == 16
     assert [PLAIN.slot_bytes(column, 32) for column in (0, 1)] == [
-        32 * SCHEMA.columns[column].page_row_bytes + 16 for column in (0, 1)
+        4 * SCHEMA.columns[column].page_row_bits + 16 for column in (0, 1)
     ]
-    assert SCHEMA.columns[0].page_row_bytes == 4
+    assert SCHEMA.columns[0].page_row_bits == 32
 
 
 def test_tables_are_found_whatever_the_case_of_their_names() -> None:

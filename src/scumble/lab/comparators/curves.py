@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scumble.errors import InvalidParameter
-from scumble.index.contract import Index, Positions, Terms, check_domain, check_request
+from scumble.index.contract import Positions, Terms, check_domain, check_request
 from scumble.index.curve import Histogram
 from scumble.index.slack import shift
 from scumble.lab.comparators.limits import check_memory, check_scale
+from scumble.lab.comparators.saved import MOST_POSITIONS, SavedIndex, State
 from scumble.privacy.budget import Budget, Exact, show
 from scumble.privacy.noise import add_discrete_laplace
 from scumble.types import Domain
@@ -57,7 +58,7 @@ class TwoCurves(Positions):
         return self.lower.nbytes + (0 if self.upper is self.lower else self.upper.nbytes)
 
 
-class TwoCurvesIndex(Index):
+class TwoCurvesIndex(SavedIndex):
     """An index whose lookups are answered by two curves."""
 
     @property
@@ -70,6 +71,19 @@ class TwoCurvesIndex(Index):
     def size_bytes(self) -> int:
         """The bytes of what was released, eight for each number."""
         return self.curves.size_bytes
+
+    def _state(self) -> State:
+        curves = self.curves
+        arrays = {"lower": curves.lower}
+        if curves.upper is not curves.lower:
+            arrays["upper"] = curves.upper
+        return State({"capacity": curves.capacity}, arrays)
+
+    @classmethod
+    def _restored(cls, domain: Domain, state: State, terms: Terms | None) -> tuple[Self, TwoCurves]:
+        lower = state.whole("lower", domain.size)
+        upper = state.whole("upper", domain.size) if "upper" in state.arrays else lower
+        return cls(), TwoCurves(domain, lower, upper, state.number("capacity", most=MOST_POSITIONS))
 
     def __repr__(self) -> str:
         state = "not fitted" if self._positions is None else f"{len(self.curves.lower)} ranks"
@@ -84,7 +98,7 @@ class CryptEpsilonIndex(TwoCurvesIndex):
     Without a capacity, lookups end at the largest value of the noisy curve: public, but no bound on the rows.
     """
 
-    name = "Crypt-epsilon"
+    name, kind = "Crypt-epsilon", "crypt-epsilon"
 
     def _check(self, terms: Terms) -> None:
         check_scale(terms.domain.size / terms.epsilon)
@@ -111,7 +125,7 @@ class SpecialIndex(TwoCurvesIndex):
     does: never before the last row.
     """
 
-    name = "SPECIAL"
+    name, kind = "SPECIAL", "special"
 
     def _check(self, terms: Terms) -> None:
         needed = truncation_delta(terms.epsilon, terms.beta)
@@ -168,7 +182,7 @@ class ExactIndex(TwoCurvesIndex):
     checked as everywhere and change nothing.
     """
 
-    name = "exact (leaks)"
+    name, kind = "exact (leaks)", "exact"
 
     def fit(
         self,

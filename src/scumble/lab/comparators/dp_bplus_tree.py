@@ -7,6 +7,7 @@ noise has it, and a lookup reads whole leaves.
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,9 @@ from scumble.index.curve import MAX_ROWS, Histogram
 from scumble.index.slack import shift
 from scumble.lab.comparators.curves import TwoCurves, TwoCurvesIndex
 from scumble.lab.comparators.limits import check_memory
+from scumble.lab.comparators.saved import State
 from scumble.privacy.noise import add_discrete_laplace
+from scumble.types import Domain
 
 __all__ = ["DPBPlusTreeIndex", "RoutingTree"]
 
@@ -70,7 +73,7 @@ class DPBPlusTreeIndex(TwoCurvesIndex):
     `stored_rows`, dummies included; the capacity bounds the rows of the table, not those.
     """
 
-    name = "DP B+ tree"
+    name, kind = "DP B+ tree", "dp-bplus-tree"
 
     def __init__(self, overflow_rows: int | None = None) -> None:
         if overflow_rows is not None and (
@@ -97,12 +100,8 @@ class DPBPlusTreeIndex(TwoCurvesIndex):
         tree = _tree(terms)
         nodes = tree.nodes(histogram.counts)
         add_discrete_laplace(nodes, tree.scale)
-        ends = tree.leaf_counts(nodes)
-        ends += self._overflow(terms)
-        np.maximum(ends, 0, out=ends)
-        np.cumsum(ends, out=ends)
         self._nodes = nodes
-        return TwoCurves(terms.domain, ends, ends, int(ends[-1]))
+        return _laid_out(terms.domain, tree, nodes, self._overflow(terms))
 
     def _overflow(self, terms: Terms) -> int:
         """B: given, or such that the noise of all N leaves stays above -B with probability 1 - beta."""
@@ -141,9 +140,33 @@ class DPBPlusTreeIndex(TwoCurvesIndex):
     def _leaf_sizes(self) -> IntArray:
         return np.diff(self.curves.upper, prepend=0)
 
+    def _state(self) -> State:
+        numbers = {"given": int(self.overflow_rows is not None), "overflow": self._overflow(self.terms)}
+        return State(numbers, {"nodes": self.nodes})
+
+    @classmethod
+    def _restored(cls, domain: Domain, state: State, terms: Terms | None) -> tuple[Self, TwoCurves]:
+        if terms is None:
+            raise ValueError("a tree without terms")
+        overflow = state.number("overflow")
+        index = cls(overflow if state.number("given", most=1) else None)
+        index._nodes = state.whole("nodes", 2 * domain.size - 1)
+        if index._overflow(terms) != overflow:
+            raise ValueError("another tree's overflow")
+        return index, _laid_out(domain, _tree(terms), index._nodes, overflow)
+
     def __repr__(self) -> str:
         state = "not fitted" if self._positions is None else f"{len(self.curves.upper)} leaves"
         return f"DPBPlusTreeIndex(overflow_rows={self.overflow_rows}) <{state}>"
+
+
+def _laid_out(domain: Domain, tree: RoutingTree, nodes: IntArray, overflow: int) -> TwoCurves:
+    """Where each leaf ends, as its noisy count says; public."""
+    ends = tree.leaf_counts(nodes)
+    ends += overflow
+    np.maximum(ends, 0, out=ends)
+    np.cumsum(ends, out=ends)
+    return TwoCurves(domain, ends, ends, int(ends[-1]))
 
 
 def _tree(terms: Terms) -> RoutingTree:

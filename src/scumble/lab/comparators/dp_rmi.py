@@ -8,7 +8,7 @@ sends to each of its lines. The noisy largest error widens every lookup, so that
 from dataclasses import dataclass
 from fractions import Fraction
 from math import sqrt
-from typing import Unpack
+from typing import Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 from scumble.errors import InvalidParameter
 from scumble.index.contract import Terms, check_count
 from scumble.lab.accounting import noise_multiplier
+from scumble.lab.comparators.saved import State
 from scumble.lab.comparators.trained import Parts, Settings, TrainedIndex
 from scumble.lab.comparators.training import Curve, Response, descend
 
 __all__ = ["DPRMIIndex", "Stages"]
 
 MOST_MODELS, MOST_STAGES = 256, 8
+STAGE_ARRAYS = ("heights", "steepness", "centres", "zooms")  # in the order of Stage
 PROBES = 1 << 12  # public inputs by which a stage's lines are started
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -35,7 +37,7 @@ class DPRMIIndex(TrainedIndex):
     said in `TrainedIndex`.
     """
 
-    name = "DP-RMI"
+    name, kind = "DP-RMI", "dp-rmi"
 
     def __init__(self, models: int = 32, *, stages: int = 2, steps: int = 64, **settings: Unpack[Settings]) -> None:
         for name, count, most in (("models", models, MOST_MODELS), ("stages", stages, MOST_STAGES)):
@@ -59,6 +61,24 @@ class DPRMIIndex(TrainedIndex):
         for _ in range(self.stages):
             fitted = self._train_stage(fitted, curve, terms, parts)
         return fitted
+
+    def _model_state(self) -> State:
+        assert isinstance(self.model.model, Stages)  # noqa: S101  _train makes nothing else
+        arrays = {
+            f"{name} {place}": getattr(stage, name)
+            for place, stage in enumerate(self.model.model.stages)
+            for name in STAGE_ARRAYS
+        }
+        return State({"models": self.models, "stages": self.stages}, arrays)
+
+    @classmethod
+    def _model_restored(cls, state: State, steps: int) -> tuple[Self, "Stages"]:
+        models, stages = state.number("models", 1, MOST_MODELS), state.number("stages", 1, MOST_STAGES)
+        kept = (
+            Stage(*(state.real(f"{name} {place}", models if place else 1) for name in STAGE_ARRAYS))
+            for place in range(stages)
+        )
+        return cls(models, stages=stages, steps=steps), Stages(tuple(kept))
 
     def _train_stage(self, before: "Stages", curve: Curve, terms: Terms, parts: Parts) -> "Stages":
         """All lines of a stage at once.

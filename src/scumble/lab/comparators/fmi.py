@@ -7,7 +7,7 @@ lost.
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Unpack
+from typing import Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scumble.errors import InvalidParameter
 from scumble.index.contract import Terms, check_count
 from scumble.lab.accounting import noise_multiplier
+from scumble.lab.comparators.saved import State
 from scumble.lab.comparators.trained import Parts, Settings, TrainedIndex
 from scumble.lab.comparators.training import Curve, Response, descend
 
@@ -32,7 +33,7 @@ class FMIIndex(TrainedIndex):
     `sensitivity` chooses is said in `TrainedIndex`.
     """
 
-    name = "FMI"
+    name, kind = "FMI", "fmi"
 
     def __init__(self, experts: int = 32, *, steps: int = 128, **settings: Unpack[Settings]) -> None:
         check_count(experts, "experts")
@@ -57,6 +58,15 @@ class FMIIndex(TrainedIndex):
 
         recipe = self._recipe(multiplier, curve, self.experts, noise_share=1)
         return Mixture(descend(start(self.experts), respond, curve, recipe, watch))
+
+    def _model_state(self) -> State:
+        assert isinstance(self.model.model, Mixture)  # noqa: S101  _train makes nothing else
+        return State({"experts": self.experts}, {"parameters": self.model.model.parameters})
+
+    @classmethod
+    def _model_restored(cls, state: State, steps: int) -> tuple[Self, "Mixture"]:
+        experts = state.number("experts", 1, MOST_EXPERTS)
+        return cls(experts, steps=steps), Mixture(state.real("parameters", 4 * experts))
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,17 +8,18 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt, sqrt
-from typing import TypedDict, get_args
+from typing import Self, TypedDict, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scumble.errors import InvalidParameter, NotFitted
-from scumble.index.contract import Index, Positions, Terms, check_count
+from scumble.index.contract import Positions, Terms, check_count
 from scumble.index.curve import MAX_ROWS, Histogram
 from scumble.index.slack import release_bound
 from scumble.lab.accounting import epsilon_spent
 from scumble.lab.comparators.limits import check_memory
+from scumble.lab.comparators.saved import SavedIndex, State
 from scumble.lab.comparators.training import (
     CHUNK,
     CLIP_GRID,
@@ -38,6 +39,7 @@ from scumble.types import Domain
 __all__ = ["Parts", "Settings", "TrainedIndex", "TrainedPositions", "release_count"]
 
 COUNT_SHARE = Fraction(1, 20)  # of epsilon, for the row count, when no capacity is given
+MOST_WIDENED = 2**42  # rows: a slack has noise of its own on top
 ROUNDING_ROWS = 1  # predictions are rounded to whole rows, and another machine's exp may differ in its last bit
 
 FloatArray = NDArray[np.float64]
@@ -82,7 +84,7 @@ class Settings(TypedDict, total=False):
     unsafe_trace: bool
 
 
-class TrainedIndex(Index):
+class TrainedIndex(SavedIndex):
     """What the two trained indexes share: their settings, budget, and all that is released besides the parameters.
 
     `sensitivity="clip"` is the paper's: noise for gradients that may all turn round, 2 C |B|. With "row", the noise is
@@ -127,14 +129,15 @@ class TrainedIndex(Index):
             )
         check_memory(16 * terms.domain.size)
         parts = self._parts(terms)
-        batch = min(self.batch, terms.domain.size)
-        reach = batch * (
-            2 * CLIP_GRID if self.sensitivity == "clip" else MOST_SLOPE * (isqrt(self._most_parameters) + 1)
-        )
-        if max(self._multipliers(parts.training, terms.delta)) * reach >= MAX_SCALE:
+        if max(self._multipliers(parts.training, terms.delta)) * self._reach(terms.domain.size) >= MAX_SCALE:
             raise InvalidParameter(
                 "this index would need noise of a scale beyond 2^40", hint="take a larger epsilon or a smaller batch"
             )
+
+    def _reach(self, size: int) -> int:
+        """The most that a step's sum of gradients moves between neighbours, in whole units."""
+        unit = 2 * CLIP_GRID if self.sensitivity == "clip" else MOST_SLOPE * (isqrt(self._most_parameters) + 1)
+        return min(self.batch, size) * unit
 
     def _build(self, histogram: Histogram, terms: Terms) -> TrainedPositions:
         """Row count, training, noisy largest error: the paper's section 3.1 and its appendix.
@@ -180,6 +183,29 @@ class TrainedIndex(Index):
         elif rate is None:
             rate = careful_exact_rate(float(multiplier), self.steps, models, curve.scale_rows)
         return Recipe(models, self.steps, self.batch, self.clip, float(rate), self.sensitivity, multiplier)
+
+    # --- file --------------------------------------------------------------------------------------
+
+    def _state(self) -> State:
+        """The model and what lookups need; of how it was trained, only the number of steps."""
+        positions, model = self.model, self._model_state()
+        numbers = {"steps": self.steps, "scale": positions.scale_rows, "slack": positions.slack_rows}
+        return State({**numbers, "capacity": positions.capacity, **model.numbers}, model.arrays)
+
+    @classmethod
+    def _restored(cls, domain: Domain, state: State, terms: Terms | None) -> tuple[Self, TrainedPositions]:
+        index, model = cls._model_restored(state, state.number("steps", 1, MOST_BATCH))
+        numbers = (state.number("scale", 1), state.number("slack", most=MOST_WIDENED))
+        return index, TrainedPositions(domain, model, *numbers, state.number("capacity", most=MOST_WIDENED))
+
+    @abstractmethod
+    def _model_state(self) -> State:
+        """What to keep of the trained model."""
+
+    @classmethod
+    @abstractmethod
+    def _model_restored(cls, state: State, steps: int) -> tuple[Self, Model]:
+        """An index of the same settings, and the model; ValueError if there is none like it."""
 
     # --- what was fitted ---------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from scumble.privacy.noise import discrete_gaussian
 __all__ = [
     "Curve",
     "Examples",
+    "IntegerSum",
     "Model",
     "Recipe",
     "Response",
