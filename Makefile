@@ -29,7 +29,7 @@ lint: $(READY)  ## ruff, mypy --strict, import-linter
 bench: $(READY)  ## print every figure that the README and docs quote
 	$(BIN)/python -m benchmarks.run
 
-paper: $(READY)  ## reproduce the paper's tables and figures (an hour; `make paper QUICK=1`: two minutes)
+paper: $(READY)  ## reproduce the paper's tables and figures (an hour; `make paper QUICK=1`: a few minutes)
 	$(BIN)/python -m benchmarks.paper.run --out paper-output $(if $(QUICK),--quick,--publish)
 
 verify: $(READY)  ## attack every claim, with planted defects, and print a table (docs/verification.md): some 28 minutes

@@ -1,7 +1,7 @@
 """All experiments of the paper: run them, keep every cell, write tables and figures.
 
 python -m benchmarks.paper.run --out paper-output             everything, up to an hour
-python -m benchmarks.paper.run --out paper-output --quick     fewer and smaller, under two minutes
+python -m benchmarks.paper.run --out paper-output --quick     fewer and smaller, a few minutes
 python -m benchmarks.paper.run --only accuracy,overhead       some experiments
 python -m benchmarks.paper.run --keys "bureau 250K=bureau_sampled_250k.csv" --keys "trans 1M=trans.csv:account_id"
                                                               the authors' keys, where you have them, for our stand-ins
@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a file of keys as a data set (whole numbers, one a line, a .csv column or a .npy array); NAME may be one "
         "of ours, which it replaces",
     )
-    parser.add_argument("--quick", action="store_true", help="fewer and smaller: under two minutes on two cores")
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller: a few minutes on two cores")
     parser.add_argument("--tiny", action="store_true", help="as the tests do: numbers mean nothing")
     parser.add_argument("--shared", action="store_true", help="note that the machine did other work meanwhile")
     parser.add_argument("--publish", action="store_true", help="keep the tables, and write docs/results.md from them")
