@@ -76,7 +76,7 @@ def test_keys_that_come_independently_give_a_straight_line_and_steps_give_pieces
 
 def test_a_hint_has_so_many_pieces_at_most() -> None:
     rng = np.random.default_rng(1)
-    counts = np.where(rng.random(1 << 17) < 0.5, 0, 400)
+    counts = np.where(rng.random(3 * MOST_PIECES) < 0.5, 0, 400)
     hint = Hint.of_counts(counts)
     assert 100 < len(hint.marks) <= MOST_PIECES
     assert len(Hint.of_counts(np.zeros(100, np.int64)).marks) == 1

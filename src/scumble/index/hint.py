@@ -64,7 +64,7 @@ class Hint:
         """
         curve, tenths = np.cumsum(counts, dtype=np.int64), PLAIN_TENTHS
         while len(starts := _straight(curve, tenths)) > MOST_PIECES:
-            tenths += 2
+            tenths += max(2, tenths // 4)
         return cls._through(curve, starts)
 
     @classmethod

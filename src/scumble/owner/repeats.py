@@ -24,8 +24,15 @@ SINCE = ("columns", "hint")
 
 
 def content_digest(key: bytes, schema: Schema, rows: bytes) -> str:
-    """SECRET: a schema and the digest of rows of it, under a key that only their owner has."""
-    return hmac.digest(key, json.dumps(schema.to_json()).encode() + rows, "sha256").hex()
+    """SECRET: a schema and the digest of rows of it, under a key that only their owner has.
+
+    How wide values and nulls are stored is left out: it does not change the rows.
+    """
+    columns = schema.to_json()
+    for column in columns:
+        column.pop("null_bits", None)
+        column["type"].pop("narrow", None)
+    return hmac.digest(key, json.dumps(columns).encode() + rows, "sha256").hex()
 
 
 def terms_of(orders: Sequence[IndexOrder], spends: Sequence[Spend], capacity: int | None, page_rows: int) -> str:

@@ -11,8 +11,10 @@ from math import isqrt, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from scumble.lab.comparators.training import Examples, IntegerSum
+from scumble.privacy.noise import Noise
 
 __all__ = ["Experts", "Shape", "clipped_network_sum", "start"]
 
@@ -56,13 +58,17 @@ class Shape:
 
 
 def start(shape: Shape) -> FloatArray:
-    """Where training starts, public: random weights of a fixed seed (He et al.), kinks spread over the domain."""
-    rng = np.random.default_rng(1)
+    """Where training starts: random weights (He et al.), kinks over the whole domain, by a public key."""
+    words = Noise(bytes(32)).stream("perceptrons")
+
+    def evenly(count: int) -> FloatArray:
+        return (words(count).astype(np.float64) + 0.5) / 2.0**64
+
     parts: list[FloatArray] = []
     for net in shape.nets:
         for inputs, outputs in net:
-            parts.append(rng.normal(0, sqrt(2 / inputs), inputs * outputs))
-            parts.append(rng.uniform(-sqrt(6), sqrt(6), outputs) if inputs == 1 else np.zeros(outputs))
+            parts.append(sqrt(2 / inputs) * ndtri(evenly(inputs * outputs)))
+            parts.append(sqrt(6) * (2 * evenly(outputs) - 1) if inputs == 1 else np.zeros(outputs))
     return np.concatenate(parts)
 
 
