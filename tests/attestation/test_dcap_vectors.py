@@ -62,7 +62,7 @@ def test_the_sgx_platform_is_refused_unless_its_status_and_advisories_are_allowe
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("pattern", [0x01, 0x80])
+@pytest.mark.parametrize("pattern", [0x01, pytest.param(0x80, marks=pytest.mark.slow)])
 def test_no_byte_of_the_quote_can_change(kind: str, pattern: int) -> None:
     """Not even those that no signature covers: lengths, spelling, the copy of the root, the padding."""
     evidence = dcap_evidence(kind)

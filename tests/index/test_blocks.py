@@ -175,6 +175,7 @@ def lost(model: IndexModel, counts: IntArray) -> bool:
     return bool(outcome.missed.any())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("planted", [False, True])
 def test_builds_lose_rows_as_seldom_as_promised(planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With beta one half, which 32 blocks share; planted: a slack that forgets the second half."""

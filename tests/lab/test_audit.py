@@ -26,8 +26,8 @@ LIVES = ("retry", "restore")
 SLOW = ("database", *LIVES)
 EXACT = [name for name in NAMES if name not in (*GAUSSIAN, *SLOW)]
 PLANTED = [(defect, name) for defect, (_, names) in DEFECTS.items() for name in names]
-LONG = {*SLOW, "dp-plr-blocks", "adaptive-tree", "wide-tree", "dp-plr-paper", "dp-plr-published"}
-"""Whose defects take long to count: `make verify` does. Replay catches them here."""
+LONG = {*SLOW, "dp-plr", "dp-rmi", "dp-plr-blocks", "adaptive-tree", "wide-tree", "dp-plr-paper", "dp-plr-published"}
+"""Whose defects take long to count: `make verify` does. Replay catches them here; `fmi` stands for `dp-rmi`."""
 COUNTED = [pytest.param(*pair, marks=[pytest.mark.slow] if pair[1] in LONG else []) for pair in PLANTED]
 
 
@@ -66,6 +66,7 @@ def test_planted_defects_are_gone_afterwards() -> None:
         assert not audit(subject(names[0], ONE), runs=_replayed(names[0])).refuted  # enough to catch one that stays
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [Fraction(1, 4), Fraction(3)])
 def test_other_epsilons(epsilon: Fraction) -> None:
     finding = audit(subject("slack", epsilon), runs=4000)

@@ -56,6 +56,7 @@ def test_large_variances_are_normal() -> None:
     assert stats.kstest(1.1 * sample, "norm").pvalue < FALSE_ALARM
 
 
+@pytest.mark.slow
 def test_agrees_with_opendp() -> None:
     import opendp.prelude as dp
 

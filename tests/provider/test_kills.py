@@ -103,22 +103,15 @@ def test_journal_that_a_kill_has_cut_is_read_up_to_there(tmp_path: Path) -> None
     assert verdict(events, 1).findings == {"a client failed": 1}
 
 
-def test_dozens_of_kills_under_load_lose_nothing() -> None:
-    tally = service.storm(15, seed=3)
-    assert not tally.findings, str(tally)
-    assert not tally.undecided
-    assert min(tally.kills[victim] for victim in ("enclave", "client", "front")) > 0
-    assert tally.acknowledged > 0
-    assert tally.answers > 0
-
-
 @pytest.mark.slow
 def test_hundreds_of_kills_under_load_lose_nothing() -> None:
     tally = service.storm(200, seed=4)
     assert not tally.findings, str(tally)
     assert not tally.undecided
     assert tally.kills.total() > 100
+    assert min(tally.kills[victim] for victim in ("enclave", "client", "front")) > 0
     assert tally.acknowledged > 50
+    assert tally.answers > 0
 
 
 @pytest.mark.slow
