@@ -214,7 +214,7 @@ def _index(home: Path) -> Ready:
             except ScumbleError:
                 continue
             size = model.domain.size
-            model.segments.at_many(np.array([0, size // 2, size - 1]))
+            model.stops_at(np.array([0, size // 2, size - 1]))
             assert index_file.encode(model)  # what was read can be written
 
     return Ready(run, _index_seeds(home))

@@ -154,7 +154,7 @@ def test_a_second_reader_agrees_on_blocks(listed: bool) -> None:
                 assert list(index.lookup(reader.keys[a], reader.keys[b])) == reader.lookup(a, b)
 
 
-@pytest.mark.parametrize("version", ["v1", "v2", "v3"])
+@pytest.mark.parametrize("version", ["v1", "v2", "v3", "v4"])
 def test_the_kept_file_still_answers_the_same(version: str) -> None:
     expected = json.loads((VECTORS / f"index-{version}.json").read_text())
     index = DPPLRIndex.load(VECTORS / f"index-{version}.index")

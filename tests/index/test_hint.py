@@ -16,6 +16,7 @@ from scumble.index.file import HINT_LENGTH, decode, encode
 from scumble.index.hint import MAGIC, MOST_PIECES, Hint
 from scumble.index.mechanisms.hinted import CHECK_SHARE, follows, hinted_cells, misfit
 from scumble.index.segments import Segments
+from scumble.lab.attack.reconstruction import rows_below
 from scumble.privacy.noise import Noise
 
 Counts = NDArray[np.int64]
@@ -157,6 +158,23 @@ def test_an_index_with_a_hint_is_read_back(blocks: int) -> None:
     for mine, theirs in zip(model.of_ranks(ranks, ranks), again.of_ranks(ranks, ranks), strict=True):
         assert mine.tolist() == theirs.tolist()
     assert [again.lookup(rank) for rank in (0, 700, SIZE - 1)] == [model.lookup(rank) for rank in (0, 700, SIZE - 1)]
+
+
+def test_what_is_shown_of_an_index_is_in_ranks(tmp_path: Path) -> None:
+    index = fit(lumpy(2), hint=Hint.of_counts(lumpy(1)), blocks=8)
+    model, about = index.model, index.summary()
+    assert model.hint is not None
+    assert about.hint_bytes == len(model.hint.packed)
+    assert about.bits_per_segment < 60
+    ranks = model.segment_ranks
+    assert (ranks[0], len(np.unique(ranks))) == (0, len(ranks))
+    assert 1 < len(ranks) <= len(model.segments)
+    assert ranks.max() < SIZE < model.segments.starts.max()
+    assert fit(lumpy(2)).model.segment_ranks.tolist() == fit(lumpy(2)).model.segments.starts.tolist()
+    index.plot(tmp_path / "index.png")
+    below = rows_below(model, model.blocks.places) if model.blocks is not None else np.zeros(1)
+    assert below[-1] == pytest.approx(ROWS, rel=0.01)
+    assert np.all(np.diff(below) > 0)
 
 
 # --- cells and check -------------------------------------------------------------------------------

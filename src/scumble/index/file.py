@@ -113,6 +113,14 @@ class IndexModel(Positions):
         return rows
 
     @property
+    def segment_ranks(self) -> IntArray:
+        """The ranks that segments begin at; with a hint, the first rank of each whose mark lies on it."""
+        if self.hint is None:
+            return self.segments.starts
+        marks = self.hint.at_many(np.arange(self.domain.size))
+        return np.unique(np.searchsorted(marks, self.segments.starts))
+
+    @property
     def usual_slack(self) -> int:
         """What each end of a lookup is widened by, in blocks on average."""
         return self.slack_rows if self.blocks is None else round(self.blocks.slacks.sum() / len(self.blocks))

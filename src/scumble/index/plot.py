@@ -143,7 +143,7 @@ class _Picture:
             self._noisy(ax, first, last, close=close)
         ax.plot(ranks, rows, color=SEGMENTS, linewidth=2, label="segments", zorder=3)
         if close:
-            starts = model.segments.starts
+            starts = model.segment_ranks
             starts = starts[(starts >= first) & (starts <= last)]
             rows = model.curve(starts)
             ax.plot(starts, rows, "o", color=SEGMENTS, markersize=5, label="start of a segment", zorder=3)

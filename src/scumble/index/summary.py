@@ -14,7 +14,8 @@ __all__ = ["IndexSummary", "summarize"]
 class IndexSummary:
     """Size, width and privacy of a fitted index.
 
-    `bytes` is the length of its file, of which `domain_bytes` are the domain, with its list if it has one; `max_error`
+    `bytes` is the length of its file, of which `domain_bytes` are the domain, with its list if it has one, and
+    `hint_bytes` the public hint that it follows, 0 if none; `max_error`
     bounds the fit to the noisy curve, `slack_rows` is what each end of a lookup is widened by (in padded blocks, by the
     largest of their slacks), and `expected_overhead_rows` what a lookup reads beyond its answer; `beta` bounds the
     chance that any lookup at all loses a row.
@@ -28,6 +29,7 @@ class IndexSummary:
     segments: int
     bytes: int
     domain_bytes: int
+    hint_bytes: int
     bits_per_segment: float
     max_error: int
     slack_rows: int
@@ -56,7 +58,8 @@ def summarize(model: IndexModel) -> IndexSummary:
     file_bytes = len(encode(model))
     listed_bytes = domain_bytes(model.domain)
     fixed = fixed_bytes(model.domain, model.epsilon, model.delta, model.beta)
-    packed = file_bytes - fixed - (listed_bytes if model.domain.is_list else 0)
+    hint_bytes = 0 if model.hint is None else len(model.hint.packed)
+    packed = file_bytes - fixed - (listed_bytes if model.domain.is_list else 0) - hint_bytes
     return IndexSummary(
         mechanism=model.mechanism,
         slack=model.slack,
@@ -66,6 +69,7 @@ def summarize(model: IndexModel) -> IndexSummary:
         segments=len(segments),
         bytes=file_bytes,
         domain_bytes=listed_bytes,
+        hint_bytes=hint_bytes,
         bits_per_segment=round(8 * packed / len(segments), 1),
         max_error=segments.max_error,
         slack_rows=model.slack_rows,

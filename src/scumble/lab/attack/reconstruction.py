@@ -218,7 +218,7 @@ def rows_below(index: IndexModel, places: IntArray) -> FloatArray:
     """About how many rows lie before each position: as all that is public says, dummies of blocks left out."""
     if index.blocks is None:
         return places.astype(np.float64)
-    blocks, ends = index.blocks, index.segments.at_many(index.blocks.bounds[1:] - 1)
+    blocks, ends = index.blocks, index.segments.totals
     first, second = ends[::2], ends[1::2]
     rows = np.concatenate([[0], np.cumsum(first + second)])
     knots = np.stack([blocks.places[:-1], blocks.places[:-1] + first, blocks.places[1:] - second], axis=1)
