@@ -16,7 +16,8 @@ from benchmarks.data import make_counts
 from benchmarks.figure import Figure, Size, fitted, say
 from benchmarks.overhead import lost_rows
 from scumble import DPPLRIndex
-from scumble.index.slack import SLACK_SHARE, SLACKS, shift
+from scumble.index.plan import SLACK_SHARE
+from scumble.index.slack import SLACKS, shift
 
 __all__ = ["expected", "losses", "measure"]
 

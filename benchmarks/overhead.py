@@ -19,9 +19,10 @@ from benchmarks.data import KEYS, identifiers, make_counts
 from benchmarks.figure import Figure, Size, fitted, patched, say
 from benchmarks.paper.data import Unavailable, load
 from scumble import DPPLRIndex
-from scumble.index import slack
+from scumble.index import plan
 from scumble.index.blocks import suitable_blocks
 from scumble.index.file import IndexModel
+from scumble.index.mechanisms import scout
 from scumble.index.mechanisms import scumble as mechanism
 from scumble.index.slack import SLACKS
 
@@ -222,12 +223,12 @@ def sweep(size: Size = "full", builds: int | None = None) -> list[tuple[str, str
     builds = builds or terms["builds"]
     data = {name: make_counts(name, terms["size"], terms["rows"]) for name in KEYS}
     grid: list[tuple[object, str, tuple[Any, ...]]] = [
-        (slack, "BLOCK_SHARE", tuple(Fraction(k, 20) for k in (6, 7, 8, 9, 10, 11))),
-        (mechanism, "SCOUT_SHARE", tuple(Fraction(k, 20) for k in (4, 5, 6, 7, 8))),
-        (mechanism, "ROWS_PER_CELL", (100, 140, 190, 260, 380)),
-        (mechanism, "FALSE_HEAVY", (75, 150, 300, 600, 1200)),
-        (mechanism, "EDGE", (4, 8, 16)),
-        (mechanism, "LONGEST_CELL", (4, 8, 16)),
+        (plan, "BLOCK_SHARE", tuple(Fraction(k, 20) for k in (6, 7, 8, 9, 10, 11))),
+        (plan, "SCOUT_SHARE", tuple(Fraction(k, 20) for k in (4, 5, 6, 7, 8))),
+        (plan, "CELL_ROWS", (100, 140, 190, 260, 380)),
+        (scout, "FALSE_HEAVY", (75, 150, 300, 600, 1200)),
+        (scout, "EDGE", (4, 8, 16)),
+        (scout, "LONGEST_CELL", (4, 8, 16)),
     ]
     result = []
     for module, constant, values in grid if size != "tiny" else grid[:1]:

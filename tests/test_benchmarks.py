@@ -91,11 +91,11 @@ def test_a_planted_loss_is_seen(slack: int, off_by: int, lost: bool) -> None:
 
 
 def test_the_sweep_restores_the_constants() -> None:
-    from scumble.index import slack
+    from scumble.index import plan
 
-    before = slack.BLOCK_SHARE
+    before = plan.BLOCK_SHARE
     rows = overhead.sweep("tiny", builds=1)
-    assert before == slack.BLOCK_SHARE
+    assert before == plan.BLOCK_SHARE
     assert [value for _, value, _ in rows if value.endswith("*")] == [f"{before} *"]
     assert all(set(found) == set(KEYS) for _, _, found in rows)
 

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.index import slack as coverage
-from scumble.index.mechanisms import hinted
-from scumble.index.mechanisms import scumble as mechanism
+from scumble.index.mechanisms import hinted, wide_tree
 from scumble.index.mechanisms.paper import BinaryTree
-from scumble.index.mechanisms.scumble import WideTree
+from scumble.index.mechanisms.wide_tree import WideTree
 from scumble.lab.audit import database as lives
 from scumble.lab.audit.tap import replaced
 from scumble.lab.comparators import training
@@ -120,7 +119,7 @@ def one_slack_for_all() -> Iterator[None]:
 @contextmanager
 def rows_of_the_neighbour() -> Iterator[None]:
     """A block's first count has the rows of all blocks before it, so that its start would be known."""
-    estimate = mechanism.estimate
+    estimate = wide_tree.estimate
     before = 0
 
     def counted(counts: IntArray, tree: WideTree, stream: Any, what: str, starts: IntArray, ends: IntArray) -> Any:
@@ -131,7 +130,7 @@ def rows_of_the_neighbour() -> Iterator[None]:
         before += int(counts.sum())
         return estimate(moved, tree, stream, what, starts, ends)
 
-    with replaced(mechanism, "estimate", counted):
+    with replaced(wide_tree, "estimate", counted):
         yield
 
 

@@ -22,8 +22,9 @@ from scumble.index.blocks import Blocks, suitable_blocks
 from scumble.index.contract import Terms
 from scumble.index.curve import MAX_ROWS, Histogram, MonotoneCurve
 from scumble.index.file import IndexModel, block_bytes, fixed_bytes, most_segments
+from scumble.index.plan import BLOCK_SHARE, SLACK_SHARE
 from scumble.index.segments import Segments, fit_all, join
-from scumble.index.slack import MOST_BLOCKS, SLACK_SHARE, SLACKS, block_deviations, shift
+from scumble.index.slack import MOST_BLOCKS, SLACKS, block_deviations, shift
 from scumble.privacy.budget import unsafe_budget
 
 IntArray = NDArray[np.int64]
@@ -205,9 +206,9 @@ def test_a_row_pays_for_the_releases_of_its_own_block(monkeypatch: pytest.Monkey
     slacks, rest = receipts.costs[-4:], receipts.costs[:-4]
     levels = index.summary().levels
     assert len(rest) == 8 * levels
-    assert set(slacks) == {coverage.BLOCK_SHARE}
+    assert set(slacks) == {BLOCK_SHARE}
     for half in range(8):
-        assert sum(rest[half * levels : (half + 1) * levels]) + coverage.BLOCK_SHARE == 1
+        assert sum(rest[half * levels : (half + 1) * levels]) + BLOCK_SHARE == 1
 
 
 def test_noise_of_one_half_is_not_that_of_another() -> None:
@@ -228,7 +229,7 @@ def test_a_lossless_index_pays_its_delta_for_any_number_of_blocks(epsilon: Fract
     assert parts == lossless.delta(epsilon, MILLIONTH, 32)
     assert any_number == max(whole, parts)
     assert (parts > whole) == (epsilon == 40)
-    assert parts == coverage.lossless_delta(epsilon * coverage.BLOCK_SHARE, MILLIONTH / MOST_BLOCKS)
+    assert parts == coverage.lossless_delta(epsilon * BLOCK_SHARE, MILLIONTH / MOST_BLOCKS)
     assert whole == lossless.delta(epsilon, MILLIONTH) == coverage.lossless_delta(epsilon * SLACK_SHARE, MILLIONTH)
     assert SLACKS["measured"].delta(epsilon, MILLIONTH, None) == 0
 
@@ -253,7 +254,7 @@ def test_how_many_blocks_suit_a_table() -> None:
     assert suitable_blocks(2**20, 2 * 10**5, Fraction(1), MILLIONTH, None) == suiting(rows=2 * 10**5)
     assert suiting(max_bytes=None) == MOST_BLOCKS
     assert (suiting(max_bytes=512 + 5 * 64 - 1), suiting(max_bytes=512 + 5 * 64)) == (4, 5)
-    padding = 2 * shift(coverage.BLOCK_SHARE, MILLIONTH / MOST_BLOCKS) + 8 / coverage.BLOCK_SHARE
+    padding = 2 * shift(BLOCK_SHARE, MILLIONTH / MOST_BLOCKS) + 8 / BLOCK_SHARE
     for nullable in (False, True):
         least = ceil(100 * 11 * padding * (1 + nullable))
         assert (suiting(rows=least - 1, nullable=nullable), suiting(rows=least, nullable=nullable)) == (10, 11)

@@ -37,7 +37,7 @@ from scumble.errors import (
 )
 from scumble.index import slack as coverage
 from scumble.index.mechanisms import paper
-from scumble.index.mechanisms import scumble as wide
+from scumble.index.mechanisms import wide_tree as wide
 from scumble.privacy import noise
 from scumble.privacy.budget import unsafe_budget
 
@@ -184,7 +184,7 @@ def test_a_crash_after_the_draw_leaves_it_spent(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     script = f"""
 import os, scumble
-from scumble.index.mechanisms import scumble as wide
+from scumble.index.mechanisms import wide_tree as wide
 wide.add_discrete_laplace = lambda *a: os.kill(os.getpid(), 9)
 ledger = scumble.Ledger.open({str(path)!r}, limit=2)
 scumble.DPPLRIndex().fit([1], domain=scumble.IntegerDomain(0, 9), budget=ledger.spend(1, "salary"))

@@ -14,6 +14,7 @@ from scumble.errors import Corrupt, FileError, InvalidParameter, NewerVersion
 from scumble.index import dp_plr
 from scumble.index.file import HINT_LENGTH, decode, encode
 from scumble.index.hint import MAGIC, MOST_PIECES, Hint
+from scumble.index.mechanisms import scout, wide_tree
 from scumble.index.mechanisms.hinted import CHECK_SHARE, follows, hinted_cells, misfit
 from scumble.index.segments import Segments
 from scumble.lab.attack.reconstruction import rows_below
@@ -187,7 +188,7 @@ def test_ranks_that_share_a_mark_stay_in_one_cell() -> None:
     hint = Hint.of_counts(counts)
     marks = hint.at_many(np.arange(len(counts)))
     assert np.count_nonzero(np.diff(marks) == 0) > len(counts) // 2
-    cells = hinted_cells(hint, 200_000, Fraction(1), 16)
+    cells = hinted_cells(hint, 200_000, 230.0, 16)
     assert np.all(marks[cells.starts[1:]] > marks[cells.starts[1:] - 1])
     assert np.all(np.diff(cells.edges) > 0)
     assert cells.edges[0] == 0
@@ -205,7 +206,7 @@ def test_ranks_that_share_a_mark_stay_in_one_cell() -> None:
 )
 def test_one_row_moves_the_misfit_by_one_at_most(public: list[int], secret: list[int], place: int) -> None:
     size = min(len(public), len(secret))
-    cells = hinted_cells(Hint.of_counts(np.array(public[:size])), 200, Fraction(1), 1)
+    cells = hinted_cells(Hint.of_counts(np.array(public[:size])), 200, 230.0, 1)
     counts = np.array(secret[:size], dtype=np.int64)
     before = int(misfit(counts, cells, 1)[0])
     counts[place % size] += 1
@@ -214,7 +215,7 @@ def test_one_row_moves_the_misfit_by_one_at_most(public: list[int], secret: list
 
 def test_one_row_can_move_the_misfit_by_one() -> None:
     """So the sensitivity is 1, and noise for less would not do."""
-    cells = hinted_cells(Hint.of_counts(np.array([9, 9] * 50)), 200, Fraction(1), 1)
+    cells = hinted_cells(Hint.of_counts(np.array([9, 9] * 50)), 200, 230.0, 1)
     counts = np.zeros(100, np.int64)
     counts[0] = 100
     assert int(misfit(counts + (np.arange(100) == 0), cells, 1)[0]) - int(misfit(counts, cells, 1)[0]) == 1
@@ -239,11 +240,9 @@ def test_every_noise_is_paid_for(monkeypatch: pytest.MonkeyPatch, public: Counts
     """
     paid: list[Fraction] = []
     checks: list[Fraction] = []
-    from scumble.index.mechanisms import scumble as wide
+    estimate = wide_tree.estimate
 
-    estimate = wide.estimate
-
-    def listen(counts: Counts, tree: wide.WideTree, noise: Noise, *question: object) -> object:
+    def listen(counts: Counts, tree: wide_tree.WideTree, noise: Noise, *question: object) -> object:
         whole = question[0] not in ("half", "hinted")
         if whole or int(question[-2][0]) == 0:  # type: ignore[index]
             paid.append(tree.epsilon)
@@ -253,7 +252,8 @@ def test_every_noise_is_paid_for(monkeypatch: pytest.MonkeyPatch, public: Counts
         checks.append(given[-2])  # type: ignore[arg-type]
         return follows(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(wide, "estimate", listen)
+    for module in (scout, wide_tree):
+        monkeypatch.setattr(module, "estimate", listen)
     monkeypatch.setattr(dp_plr, "follows", check)
     model = fit(lumpy(2), hint=Hint.of_counts(public), blocks=blocks).model
     assert checks == [CHECK_SHARE]

@@ -15,22 +15,12 @@ from scumble.errors import Corrupt, InvalidParameter
 from scumble.index.curve import Histogram
 from scumble.index.file import MECHANISMS
 from scumble.index.mechanisms import Mechanism, variance
-from scumble.index.mechanisms import scumble as scumble_mechanism
+from scumble.index.mechanisms import scout as scout_module
+from scumble.index.mechanisms import wide_tree as tree_module
 from scumble.index.mechanisms.paper import BinaryTree
-from scumble.index.mechanisms.scumble import (
-    HALF_FAN_OUT,
-    LONGEST_CELL,
-    Cells,
-    WideTree,
-    _least_squares,
-    estimate,
-    find_cells,
-    release_adaptive_curve,
-    release_halves,
-    scout_tree,
-    wide_tree,
-    worthwhile,
-)
+from scumble.index.mechanisms.scout import LONGEST_CELL, Cells, find_cells, scout_tree, worthwhile
+from scumble.index.mechanisms.scumble import release_adaptive_curve, release_halves
+from scumble.index.mechanisms.wide_tree import HALF_FAN_OUT, WideTree, _least_squares, estimate, wide_tree
 from scumble.index.slack import SLACKS, SlackName
 from scumble.privacy.budget import unsafe_budget
 from scumble.privacy.noise import Noise
@@ -100,10 +90,10 @@ def test_a_cell_was_searched_if_any_of_its_ranks_was(monkeypatch: pytest.MonkeyP
     """Also one that ends with the first rank of a block, or begins with the last."""
     searched = np.array([mask >> block & 1 for block in range(4)], dtype=np.bool_)
     starts = [0, 15, 17, 33, 48, 49, 63]
-    monkeypatch.setattr(scumble_mechanism, "_suspicious", lambda light, scout: searched)
-    monkeypatch.setattr(scumble_mechanism, "_cut", lambda *given: np.array(starts))
+    monkeypatch.setattr(scout_module, "_suspicious", lambda light, scout: searched)
+    monkeypatch.setattr(scout_module, "_cut", lambda *given: np.array(starts))
     scout = WideTree(64, (16, 1), (Fraction(1, 4), Fraction(3, 4)))
-    found = find_cells(np.zeros(64, dtype=np.int64), scout, Fraction(1), Noise.fresh()).searched
+    found = find_cells(np.zeros(64, dtype=np.int64), scout, 190.0, Noise.fresh()).searched
     ends = [*starts[1:], 64]
     assert found.tolist() == [
         any(searched[rank // 16] for rank in range(start, end)) for start, end in zip(starts, ends, strict=True)
@@ -223,7 +213,7 @@ def test_every_node_has_its_own_noise() -> None:
 def test_cells_partition_the_ranks(size: int) -> None:
     counts = np.random.default_rng(size).poisson(1, size)
     scout = scout_tree(size, Fraction(1, 7))
-    starts = find_cells(counts, scout, Fraction(1, 2)).starts
+    starts = find_cells(counts, scout, 380.0).starts
     assert starts[0] == 0
     assert np.all(np.diff(starts) > 0)
     assert starts[-1] < size
@@ -236,7 +226,7 @@ def test_heavy_ranks_become_cells_of_their_own() -> None:
     counts = np.zeros(size, dtype=np.int64)
     heavy = np.array([0, 1, 777, 100_000, size - 1])
     counts[heavy] = 5_000
-    starts = set(find_cells(counts, scout_tree(size, Fraction(1, 2)), Fraction(1, 2)).starts.tolist())
+    starts = set(find_cells(counts, scout_tree(size, Fraction(1, 2)), 380.0).starts.tolist())
     assert set(heavy.tolist()) <= starts
     assert {2, 778, 100_001} <= starts
 
@@ -246,9 +236,9 @@ def test_only_groups_with_heavy_ranks_are_searched_and_cost_more() -> None:
     size, epsilon = 2**18, Fraction(8)
     scout = scout_tree(size, epsilon)
     counts = np.random.default_rng(3).poisson(1, size)
-    smooth = find_cells(counts, scout, epsilon)
+    smooth = find_cells(counts, scout, 190 / float(epsilon))
     counts[[5, size // 2]] = 10**6
-    heavy = find_cells(counts, scout, epsilon)
+    heavy = find_cells(counts, scout, 190 / float(epsilon))
     assert heavy.searched.sum() > smooth.searched.sum()
     first = int(np.searchsorted(heavy.starts, size // 16))
     assert heavy.searched[:3].all()
@@ -266,9 +256,8 @@ def test_no_row_pays_more_than_epsilon_however_the_scout_searches(
     counts = np.random.default_rng(4).poisson(3, size)
     counts[[100, 9000]] = 5000
     if planted:
-        monkeypatch.setattr(scumble_mechanism.Cells, "cost", lambda cells, scout, *some: scout.epsilons[0])
+        monkeypatch.setattr(Cells, "cost", lambda cells, scout, *some: scout.epsilons[0])
     paid = np.zeros(size, dtype=object)
-    original = scumble_mechanism.estimate
 
     def charged(given, tree, noise=None, what="", *facts):  # type: ignore[no-untyped-def]
         if what == "scout's blocks":
@@ -279,9 +268,10 @@ def test_no_row_pays_more_than_epsilon_however_the_scout_searches(
                 paid[block * width : (block + 1) * width] += tree.epsilon
         else:
             paid[int(facts[0][0]) : int(facts[1][-1])] += tree.epsilon
-        return original(given, tree, noise, what, *facts)
+        return estimate(given, tree, noise, what, *facts)
 
-    monkeypatch.setattr(scumble_mechanism, "estimate", charged)
+    for module in (scout_module, tree_module):
+        monkeypatch.setattr(module, "estimate", charged)
     release_halves(Histogram(counts), 8, epsilon, Noise.fresh())
     assert (max(paid) > epsilon) == planted
     assert max(paid) >= epsilon
@@ -330,7 +320,10 @@ def test_a_mechanism_needs_nothing_but_its_registration(
         return WideTree(size, (4, 1), (epsilon / 2, epsilon / 2))
 
     third = Mechanism(
-        "halves", 7, halves, lambda histogram, epsilon, noise: halves(histogram.size, epsilon).release(histogram, noise)
+        "halves",
+        7,
+        halves,
+        lambda histogram, epsilon, noise, plan: halves(histogram.size, epsilon).release(histogram, noise),
     )
     with pytest.raises(InvalidParameter):
         DPPLRIndex(mechanism="halves")

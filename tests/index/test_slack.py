@@ -15,7 +15,7 @@ from scumble.index import slack as coverage
 from scumble.index.curve import Histogram, MonotoneCurve, NoisyCurve, make_monotone
 from scumble.index.mechanisms import Tree, chernoff_bound, cumulant, rates_below, variance
 from scumble.index.mechanisms.paper import ROUNDING, BinaryTree, _moved
-from scumble.index.mechanisms.scumble import WideTree, _exceeded_at_most, wide_tree
+from scumble.index.mechanisms.wide_tree import WideTree, _exceeded_at_most, wide_tree
 from scumble.index.segments import Segments
 from scumble.index.slack import _largest_fit_error, _tail, lossless_delta, published_bound, release_bound, shift
 from scumble.privacy.budget import unsafe_budget

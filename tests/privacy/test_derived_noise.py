@@ -18,6 +18,7 @@ from scumble.enclave.loads import index_terms
 from scumble.enclave.pages import DataKeys
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.file import encode
+from scumble.index.mechanisms import wide_tree
 from scumble.index.slack import SLACKS
 from scumble.owner.keys import AnalystKey, OwnerKey
 from scumble.privacy import noise
@@ -100,6 +101,7 @@ def test_every_field_of_an_order_is_among_the_terms() -> None:
         "blocks": 4,
         "columns": ("k",),
         "hint": b"a curve",
+        "plan": "cell_rows:150",
     }
     assert set(others) == {field.name for field in fields(IndexOrder)}
     encoded = {encode_facts(index_terms(replace(ORDER, **{name: value}))) for name, value in others.items()}
@@ -186,11 +188,9 @@ def _index(digest: bytes, counts: Any, capacity: int = 600, slack: Any = "measur
 @pytest.mark.parametrize(("slack", "beta"), [*((slack, 1e-6) for slack in SLACKS), ("paper", 0.01)])
 def test_an_index_built_again_is_the_same_file(slack: str, beta: float) -> None:
     """Also where the slack is simulated, which no process repeats from its cache."""
-    from scumble.index.mechanisms import scumble as wide
-
     built = set()
     for _ in range(3):
-        wide._bound.cache_clear()
+        wide_tree._bound.cache_clear()
         built.add(_index(DIGEST, [5] * 100, slack=slack, beta=beta))
     assert len(built) == 1
     assert _index(bytes(32), [5] * 100, slack=slack, beta=beta) not in built

@@ -261,7 +261,8 @@ def tune(
 
     The data must be PUBLIC: the hint is stored where the provider sees it, and so is
     what is printed here. One half of the rows gives the hint, the other plays the
-    table; the hint that is written is made of both. An index that is given the hint
+    table; the hint that is written is made of both. Sizes are tried first, then plans:
+    how epsilon is divided, and how coarse the cells are. An index that is given the hint
     checks in private whether its keys follow it, and goes without if they don't.
 
     \b
@@ -271,7 +272,7 @@ def tune(
     """
     amount, _ = index_cost(epsilon, beta, 1, "measured")
     public = parse_domain(domain)
-    from scumble.lab.tune import trials
+    from scumble.lab.tune import chosen, trials
 
     with _drafted(output, force=force, beside=[hint]) as draft:
         with working(f"reading {hint.name}"):
@@ -281,13 +282,15 @@ def tune(
             made = Hint.of_counts(counts)
         draft.write(made.file(public))
         draft.replace()
-    best = min(tried, key=lambda trial: trial.extra_rows)
-    room = "" if best.max_bytes == 4096 else f" max_bytes={best.max_bytes}"
-    terms = f"{column or hint.stem} {domain} epsilon={epsilon}{room}" + (f" hint={output}" if best.hinted else "")
+    best = chosen(tried)
+    terms = f"{column or hint.stem} {domain} epsilon={epsilon}"
+    terms += "" if best.max_bytes == 4096 else f" max_bytes={best.max_bytes}"
+    terms += (f" hint={output}" if best.hinted else "") + (f" plan={best.plan}" if best.plan else "")
     about = {"path": str(output), "bytes": len(made.packed), "pieces": len(made.marks), "terms": terms}
     lines = [f"{output}: a hint of {count(len(made.marks), 'piece')} in {len(made.packed):,} bytes, for {public.label}"]
     for trial in tried:
         how = f"with the hint, followed in {trial.followed:.0%} of the builds" if trial.hinted else "without a hint"
+        how += f", plan {trial.plan}" if trial.plan else ""
         lines.append(
             f"  {trial.max_bytes:>6,} bytes, {trial.blocks:>2} blocks: {trial.extra_rows:>8,.0f} rows too many {how}"
         )

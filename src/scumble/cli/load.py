@@ -112,6 +112,7 @@ def load(
       blocks=1             rows as they are sorted: no dummies, wider lookups
       columns=day,ward     the columns that its copy of the rows holds
       hint=FILE            a public curve: see `scumble index tune`
+      plan=PLAN            how epsilon is divided, as `scumble index tune` prints it
       rows_per_user=3      the most rows one person has
       max_bytes=4096       how large the index may be
     and for research, to compare with the published design

@@ -359,6 +359,7 @@ def index_terms(order: IndexOrder) -> tuple[Fact, ...]:
         # As a load that an earlier commit has left unfinished named it: the same rows get the same noise.
         *(() if order.columns is None else (("columns", *order.columns),)),
         *(() if order.hint is None else (("hint", order.hint),)),
+        *(() if order.plan is None else (("plan", order.plan),)),
     )
 
 

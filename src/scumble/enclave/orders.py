@@ -13,6 +13,7 @@ from scumble.index.contract import Terms, check_beta, check_row_epsilon
 from scumble.index.curve import MAX_ROWS
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.hint import Hint
+from scumble.index.plan import Plan
 from scumble.privacy.budget import Budget, unsafe_budget
 from scumble.types import Schema
 from scumble.wire.requests import IndexOrder
@@ -77,6 +78,7 @@ def index_of(order: IndexOrder, blocks: int) -> DPPLRIndex:
         alpha_s=order.alpha_s,
         blocks=blocks,
         hint=None if order.hint is None else Hint.unpacked(order.hint, order.domain.size),
+        plan=None if order.plan is None else Plan.parse(order.plan),
     )
 
 

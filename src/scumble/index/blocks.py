@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble._native import lib
+from scumble.index.plan import BLOCK_SHARE
 from scumble.index.segments import pointer
-from scumble.index.slack import BLOCK_SHARE, MOST_BLOCKS, shift
+from scumble.index.slack import MOST_BLOCKS, shift
 
 __all__ = ["LEAST_RANKS", "Blocks", "Layout", "suitable_blocks"]
 

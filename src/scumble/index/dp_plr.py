@@ -22,8 +22,9 @@ from scumble.index.file import MECHANISMS, IndexModel, block_bytes, decode, enco
 from scumble.index.hint import Hint
 from scumble.index.mechanisms import Halves
 from scumble.index.mechanisms.hinted import CHECK_SHARE, HintedCells, follows, hinted_cells, release_hinted
+from scumble.index.plan import USUAL, Plan
 from scumble.index.segments import Segments, fit_all, fit_within, join
-from scumble.index.slack import MOST_BLOCKS, SLACK_SHARE, SLACKS, MeasuredSlack, PaperSlack, SlackName
+from scumble.index.slack import MOST_BLOCKS, SLACKS, MeasuredSlack, PaperSlack, SlackName, slack_named
 from scumble.privacy.budget import Budget, Exact, exact, show
 from scumble.privacy.noise import Noise
 from scumble.types import Domain
@@ -49,6 +50,8 @@ class DPPLRIndex(Index):
     With a `hint`, a public curve, the fit follows that, unless a private check finds that the keys do not
     (`index/hint.py`); the file then holds the hint as well, in bytes that `max_bytes` does not count.
 
+    A `plan` says how its epsilon is divided and how coarse its cells are (`index/plan.py`).
+
     With `blocks`, positions are not those of the sorted rows but of rows laid out in so many padded blocks, where
     lookups are about half as wide: `model.blocks.unsafe_places` says where each row goes. Tables do that by themselves.
     """
@@ -66,6 +69,7 @@ class DPPLRIndex(Index):
         alpha_s: Exact | None = None,
         blocks: int = 1,
         hint: Hint | None = None,
+        plan: Plan | None = None,
     ) -> None:
         sizes = {"max_bytes": max_bytes, "max_segments": max_segments, "max_error": max_error}
         given = [name for name, value in sizes.items() if value is not None]
@@ -86,15 +90,18 @@ class DPPLRIndex(Index):
             raise InvalidParameter(f"there can be at most {MOST_BLOCKS} blocks", hint="32 suit a million rows")
         if hint is not None and (slack == "paper" or MECHANISMS[mechanism].release_halves is None):
             raise InvalidParameter("the published mechanism and slack know no hints", hint="leave the hint out")
+        if plan is not None and (slack == "paper" or MECHANISMS[mechanism].release_halves is None):
+            raise InvalidParameter("the published mechanism and slack follow no plan", hint="leave the plan out")
         self.blocks = blocks
         self.hint = hint
+        self.plan = plan or USUAL
         self.max_bytes = max_bytes
         self.max_segments = max_segments
         self.max_error = max_error
         self.mechanism = mechanism
         self.slack = slack
         self.alpha_s = None if alpha_s is None else exact(alpha_s, "alpha_s")
-        self._slack = SLACKS[slack] if alpha_s is None else PaperSlack(self.alpha_s)
+        self._slack = slack_named(slack, self.plan) if alpha_s is None else PaperSlack(self.alpha_s)
         super().__init__()
         self._curve: NoisyCurve | None = None
         self._noise: Noise | None = None
@@ -145,7 +152,8 @@ class DPPLRIndex(Index):
         self, histogram: Histogram, terms: Terms, hint: Hint, rows: int, noise: Noise
     ) -> HintedCells | None:
         """The cells of the hint, if the keys follow it. Costs CHECK_SHARE of epsilon, whatever comes out."""
-        cells = hinted_cells(hint, rows, left_after_check(terms.epsilon, hint), 2 * self.blocks)
+        rows_per_cell = self.plan.rows_per_cell(left_after_check(terms.epsilon, hint), hinted=True)
+        cells = hinted_cells(hint, rows, rows_per_cell, 2 * self.blocks)
         enough = len(cells.starts) >= 2 * self.blocks
         return cells if follows(histogram, hint, rows, cells, terms.epsilon * CHECK_SHARE, noise) and enough else None
 
@@ -155,7 +163,8 @@ class DPPLRIndex(Index):
         """One curve and one slack for rows that lie as they are sorted."""
         mechanism = MECHANISMS[self.mechanism]
         if cells is not None and self.hint is not None:
-            left = terms.epsilon * (1 - SLACK_SHARE)
+            assert isinstance(self._slack, MeasuredSlack)  # noqa: S101  others were refused before
+            left = self._slack.left(terms.epsilon, in_blocks=False)
             curve = release_hinted(histogram, self.hint, cells, 1, left, noise).curves[0]
         else:
             self._curve = curve = self._slack.release_curve(mechanism, histogram, terms, noise)
@@ -172,7 +181,7 @@ class DPPLRIndex(Index):
     ) -> IndexModel:
         """Two curves and one slack for each of the padded blocks: docs/privacy.md sections 4.4 and 5.4."""
         assert isinstance(self._slack, MeasuredSlack)  # noqa: S101  others were refused before
-        halves = self._release_halves(histogram, self._slack.left_for_blocks(terms.epsilon), noise, cells)
+        halves = self._release_halves(histogram, self._slack.left(terms.epsilon, in_blocks=True), noise, cells)
         self._curve = None
         monotone = [make_monotone(curve, terms.capacity) for curve in halves.curves]
         parts = self._fit_segments(monotone, max(curve.noise_rms for curve in halves.curves), terms)
@@ -190,7 +199,7 @@ class DPPLRIndex(Index):
             return release_hinted(histogram, self.hint, cells, 2 * self.blocks, epsilon, noise)
         release = MECHANISMS[self.mechanism].release_halves
         assert release is not None  # noqa: S101  others were refused before
-        return release(histogram, self.blocks, epsilon, noise)
+        return release(histogram, self.blocks, epsilon, noise, self.plan)
 
     def _model(
         self,

@@ -7,7 +7,7 @@ rank at once, not one lookup at a time. docs/privacy.md section 5 has the proofs
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 from scumble.index.contract import Terms
 from scumble.index.curve import Histogram, MonotoneCurve, NoisyCurve
 from scumble.index.mechanisms import Mechanism
+from scumble.index.plan import USUAL, Plan
 from scumble.index.segments import Segments
 from scumble.privacy.noise import Noise, Words, discrete_laplace
 
 __all__ = [
-    "BLOCK_SHARE",
     "MOST_BLOCKS",
     "SLACKS",
-    "SLACK_SHARE",
     "MeasuredSlack",
     "PaperSlack",
     "Slack",
@@ -36,12 +35,11 @@ __all__ = [
     "lossless_delta",
     "release_bound",
     "shift",
+    "slack_named",
 ]
 
 SlackName = Literal["measured", "paper", "lossless"]
 MOST_BLOCKS = 32
-SLACK_SHARE = Fraction(3, 10)  # of epsilon, for measuring the slack; the curve gets the rest
-BLOCK_SHARE = Fraction(9, 20)  # the same if every block of a run has a slack of its own: a smaller tree needs less
 CHUNK = 1 << 20
 
 
@@ -80,19 +78,21 @@ class Slack(ABC):
         """
 
 
+@dataclass(frozen=True)
 class MeasuredSlack(Slack):
     """Release a bound of how far the segments really are from the true curve, which may then adapt to the data.
 
-    Sensitivity and neighbours: those of `release_bound`. Costs SLACK_SHARE of epsilon, and the curve the rest;
+    Sensitivity and neighbours: those of `release_bound`. Costs the plan's share of epsilon, and the curve the rest;
     docs/privacy.md sections 5.1 and 6.
     """
 
     name: ClassVar[SlackName] = "measured"
     code = 0
+    plan: Plan = USUAL
 
     def release_curve(self, mechanism: Mechanism, histogram: Histogram, terms: Terms, noise: Noise) -> NoisyCurve:
         """Release the mechanism's best curve: its error need not be known beforehand."""
-        return mechanism.release(histogram, terms.epsilon * (1 - SLACK_SHARE), noise)
+        return mechanism.release(histogram, self.left(terms.epsilon, in_blocks=False), noise, self.plan)
 
     def release_rows(
         self,
@@ -105,13 +105,13 @@ class MeasuredSlack(Slack):
         marks: NDArray[np.int64] | None = None,
     ) -> int:
         """Release a bound of the largest deviation over all ranks."""
-        deviation, epsilon = segments.deviation(histogram, marks), terms.epsilon * SLACK_SHARE
+        deviation, epsilon = segments.deviation(histogram, marks), terms.epsilon * self.plan.slack(in_blocks=False)
         words = noise.stream("slack", self.name, epsilon, terms.beta, segments.facts())
         return release_bound(deviation, epsilon, terms.beta, lossless=self.lossless, words=words)
 
-    def left_for_blocks(self, epsilon: Fraction) -> Fraction:
-        """What the curves of blocks may spend, given what all of it may."""
-        return epsilon * (1 - BLOCK_SHARE)
+    def left(self, epsilon: Fraction, *, in_blocks: bool) -> Fraction:
+        """What the curve, or the curves of blocks, may spend, given what all of it may."""
+        return epsilon * (1 - self.plan.slack(in_blocks=in_blocks))
 
     def release_block_rows(
         self,
@@ -126,9 +126,9 @@ class MeasuredSlack(Slack):
 
         Rows count up from the block's start in its first half, and down from its end in its second. Sensitivity: 1
         for each block, since a row moves each of the three by at most 1, and lies in one block alone, so that the
-        blocks compose in parallel; cost: BLOCK_SHARE of epsilon; docs/privacy.md section 5.4.
+        blocks compose in parallel; cost: the plan's share of epsilon; docs/privacy.md section 5.4.
         """
-        epsilon, beta = terms.epsilon * BLOCK_SHARE, terms.beta / MOST_BLOCKS
+        epsilon, beta = terms.epsilon * self.plan.slack(in_blocks=True), terms.beta / MOST_BLOCKS
         deviations = block_deviations(histogram, bounds, halves, marks)
         slacks = np.empty(len(deviations), dtype=np.int64)
         for block in range(len(slacks)):
@@ -149,10 +149,10 @@ class LosslessSlack(MeasuredSlack):
 
     def delta(self, epsilon: Fraction, beta: Fraction, blocks: int | None = 1) -> Fraction:
         """What the cut costs, of noise that has the slack's share of epsilon: docs/privacy.md section 5.2."""
-        whole = lossless_delta(epsilon * SLACK_SHARE, beta)
+        whole = lossless_delta(epsilon * self.plan.slack(in_blocks=False), beta)
         if blocks == 1:
             return whole
-        parts = lossless_delta(epsilon * BLOCK_SHARE, beta / MOST_BLOCKS)
+        parts = lossless_delta(epsilon * self.plan.slack(in_blocks=True), beta / MOST_BLOCKS)
         return parts if blocks else max(whole, parts)
 
 
@@ -190,6 +190,12 @@ class PaperSlack(Slack):
 
 
 SLACKS: dict[str, Slack] = {slack.name: slack for slack in (MeasuredSlack(), PaperSlack(), LosslessSlack())}
+
+
+def slack_named(name: str, plan: Plan) -> Slack:
+    """The slack of this name, with the share of epsilon that a plan gives it."""
+    slack = SLACKS[name]
+    return replace(slack, plan=plan) if isinstance(slack, MeasuredSlack) else slack
 
 
 def release_bound(

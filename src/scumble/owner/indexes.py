@@ -19,7 +19,8 @@ from scumble.index.contract import Terms, check_beta, check_row_epsilon
 from scumble.index.dp_plr import DPPLRIndex, left_after_check
 from scumble.index.file import decode, decoded
 from scumble.index.hint import Hint
-from scumble.index.slack import SLACKS, SlackName, lossless_delta
+from scumble.index.plan import USUAL, Plan
+from scumble.index.slack import SlackName, lossless_delta, slack_named
 from scumble.privacy.budget import Exact, exact, row_delta
 from scumble.types import Domain, Schema, parse_domain
 from scumble.wire.requests import IndexOrder
@@ -28,7 +29,7 @@ __all__ = ["IndexSpec", "capacity_cost", "index_cost"]
 
 _NAME = r'(?:"(?:[^"\\]|\\.)*"|[^\s",]+)'
 _OPTION = re.compile(
-    r"(?<!\s)\s+(?:(epsilon|beta|rows_per_user|max_bytes|slack|mechanism|alpha_s|blocks|hint)=(\S+)"
+    r"(?<!\s)\s+(?:(epsilon|beta|rows_per_user|max_bytes|slack|mechanism|alpha_s|blocks|hint|plan)=(\S+)"
     rf"|(columns)=({_NAME}(?:,{_NAME})*))\s*$"
 )
 _BARE = re.compile(r"[^\W\d]\w*")
@@ -44,6 +45,7 @@ class IndexSpec:
     The copy of the rows that it finds holds these `columns`, the indexed one always among them, or all of them.
     `hint` guides the index by what is public already: "previous", the indexes of the table's earlier batches; the path
     of a file that `scumble index tune` has written, or of an index; a `Hint`; or a column of public keys.
+    A `plan` divides its epsilon, and says how coarse its cells are, as that command proposes it.
     `mechanism`, `slack` and `alpha_s` are for research: with "paper", "paper" and a number, the index is the published
     design as it is printed, and may lose rows.
     """
@@ -60,6 +62,7 @@ class IndexSpec:
     blocks: int | None = None
     columns: tuple[str, ...] | None = None
     hint: Any = None
+    plan: Plan | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -88,6 +91,7 @@ class IndexSpec:
             _whole("blocks", options["blocks"]) if "blocks" in options else None,
             _read_names(options["columns"]) if "columns" in options else None,
             options.get("hint"),
+            Plan.parse(options["plan"]) if "plan" in options else None,
         )
 
     @property
@@ -103,7 +107,8 @@ class IndexSpec:
         parts += [f"blocks={self.blocks}"] if self.blocks is not None else []
         held = None if self.columns is None else map(_shown, self.columns or [self.column])
         parts += [] if held is None else [f"columns={','.join(held)}"]
-        return " ".join(parts + ([f"hint={self.hint}"] if isinstance(self.hint, str | PathLike) else []))
+        parts += [f"hint={self.hint}"] if isinstance(self.hint, str | PathLike) else []
+        return " ".join(parts + ([f"plan={self.plan.text}"] if self.plan is not None else []))
 
     def within(self, schema: Schema) -> Self:
         """The same with columns under their own names, each once, in the schema's order; None where these are all."""
@@ -122,8 +127,8 @@ class IndexSpec:
         `earlier` are the indexes of the table's earlier batches on the same column.
         """
         hint = hint_of(self.hint, self.domain, earlier)
-        epsilon, delta = index_cost(self.epsilon, self.beta, self.rows_per_user, self.slack, self.blocks, hint)
         beta, rows = check_beta(self.beta), self.rows_per_user
+        epsilon, delta = index_cost(self.epsilon, beta, rows, self.slack, self.blocks, hint, self.plan)
         terms = Terms(self.domain, epsilon / rows, row_delta(epsilon, delta, rows), beta, None, epsilon, delta)
         index = DPPLRIndex(
             max_bytes=self.max_bytes,
@@ -132,6 +137,7 @@ class IndexSpec:
             alpha_s=self.alpha_s,
             blocks=1 if self.blocks is None else self.blocks,
             hint=hint,
+            plan=self.plan,
         )
         index.check(terms if hint is None else replace(terms, capacity=1))  # by then there is one
         return IndexOrder(
@@ -148,6 +154,7 @@ class IndexSpec:
             self.blocks,
             self.columns,
             None if hint is None else hint.packed,
+            None if self.plan is None else self.plan.text,
         )
 
 
@@ -158,11 +165,12 @@ def index_cost(
     slack: SlackName,
     blocks: int | None = None,
     hint: Hint | None = None,
+    plan: Plan | None = None,
 ) -> tuple[Fraction, Fraction]:
     """The epsilon and delta that an index costs, read and checked. Only a lossless one costs any delta."""
 
     def row_costs(row_epsilon: Fraction, chance: Fraction) -> Fraction:
-        return SLACKS[slack].delta(left_after_check(row_epsilon, hint), chance, blocks)
+        return slack_named(slack, plan or USUAL).delta(left_after_check(row_epsilon, hint), chance, blocks)
 
     return _cost(epsilon, beta, rows_per_user, row_costs)
 

@@ -238,7 +238,8 @@ class IndexOrder:
 
     With `alpha_s` the slack is the formula that the paper prints, which promises nothing about lost rows. Rows are
     laid out in so many padded `blocks`, or in as many as suit their number. The copy of the rows that it finds holds
-    these `columns`, or all of them. `hint` is a public curve that the keys may follow, packed as index/hint.py has it.
+    these `columns`, or all of them. `hint` is a public curve that the keys may follow, packed as index/hint.py has it,
+    and `plan` divides its epsilon, as index/plan.py writes it.
     """
 
     attribute: str
@@ -254,6 +255,7 @@ class IndexOrder:
     blocks: int | None = None
     columns: tuple[str, ...] | None = None
     hint: bytes | None = None
+    plan: str | None = None
 
 
 class BeginLoad(Request[LoadBegun], task="load", by_analyst=True, most_bytes=LOAD_BYTES):

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.index.curve import Histogram, NoisyCurve
+from scumble.index.plan import Plan
 from scumble.privacy.noise import Noise
 
 __all__ = ["Halves", "Mechanism", "Tree", "chernoff_bound", "cumulant", "rates_below", "variance"]
@@ -64,8 +65,8 @@ class Mechanism:
     name: str
     code: int
     tree: Callable[[int, Fraction], Tree]
-    release: Callable[[Histogram, Fraction, Noise | None], NoisyCurve]
-    release_halves: Callable[[Histogram, int, Fraction, Noise], Halves] | None = None
+    release: Callable[[Histogram, Fraction, Noise | None, Plan], NoisyCurve]
+    release_halves: Callable[[Histogram, int, Fraction, Noise, Plan], Halves] | None = None
 
 
 def variance(scale: Fraction) -> float:

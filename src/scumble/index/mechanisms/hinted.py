@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scumble.index.curve import Histogram
 from scumble.index.hint import Hint
 from scumble.index.mechanisms import Halves
-from scumble.index.mechanisms.scumble import release_parts
+from scumble.index.mechanisms.wide_tree import release_parts
 from scumble.privacy.noise import Noise, add_discrete_laplace
 
 __all__ = ["CHECK_SHARE", "HintedCells", "follows", "hinted_cells", "misfit", "release_hinted"]
@@ -22,7 +22,6 @@ __all__ = ["CHECK_SHARE", "HintedCells", "follows", "hinted_cells", "misfit", "r
 IntArray = NDArray[np.int64]
 
 CHECK_SHARE = Fraction(1, 48)  # of epsilon, for the check: what a wrong hint costs
-ROWS_PER_CELL = 230  # over epsilon
 EVENLY = 0.25  # of the cells are spread over the ranks, so that sparse regions get blocks of their own
 UNLIKELY = 4  # standard deviations of a cell's rows about the hint that are put down to chance
 TRUSTED = 4  # noise scales of misfit in all that are: a right hint is refused once in a hundred builds
@@ -38,14 +37,14 @@ class HintedCells:
     marks: IntArray
 
 
-def hinted_cells(hint: Hint, rows: int, epsilon: Fraction, least: int) -> HintedCells:
-    """Cells of about equally many expected rows, if there are `rows`; at least so many, if there are as many ranks.
+def hinted_cells(hint: Hint, rows: int, rows_per_cell: float, least: int) -> HintedCells:
+    """Cells of about so many expected rows, if there are `rows`; `least` cells at least, if there are as many ranks.
 
     A rank that is expected to hold most of a cell is one by itself. Every cell has marks of its own.
     """
     size, span = hint.marks.size, hint.span
     marks = hint.at_many(np.arange(size))
-    cells = min(size, max(2 * least, ceil(rows * float(epsilon) / ROWS_PER_CELL)))
+    cells = min(size, max(2 * least, ceil(rows / rows_per_cell)))
     share = ((1 - EVENLY) / span) * (marks + 1) + (EVENLY / size) * np.arange(1, size + 1)
     full = np.flatnonzero(np.diff(np.floor(share * cells), prepend=0.0) > 0) + 1
     heavy = np.flatnonzero(np.diff(share, prepend=0.0) * cells > 0.5)

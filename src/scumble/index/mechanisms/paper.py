@@ -99,7 +99,7 @@ PAPER = Mechanism(
     name="paper",
     code=1,
     tree=BinaryTree,
-    release=lambda histogram, epsilon, noise: BinaryTree(histogram.size, epsilon).release(histogram, noise),
+    release=lambda histogram, epsilon, noise, _: BinaryTree(histogram.size, epsilon).release(histogram, noise),
 )
 
 

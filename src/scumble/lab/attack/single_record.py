@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.file import IndexModel
-from scumble.index.slack import SLACK_SHARE, shift
+from scumble.index.plan import SLACK_SHARE
+from scumble.index.slack import shift
 from scumble.lab.attack.report import Finding, Report
 from scumble.lab.audit.bound import limits
 from scumble.lab.comparators import ExactIndex

@@ -21,7 +21,8 @@ import numpy as np
 from scumble import opening
 from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import Unavailable
-from scumble.index.slack import SLACK_SHARE, lossless_delta, shift
+from scumble.index.plan import SLACK_SHARE
+from scumble.index.slack import lossless_delta, shift
 from scumble.lab.audit.bound import Features
 from scumble.lab.audit.run import IntArray, Subject, tapped
 from scumble.lab.audit.tap import replaced

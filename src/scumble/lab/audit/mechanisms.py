@@ -21,11 +21,11 @@ from scumble.index.contract import Index, Terms
 from scumble.index.curve import Histogram
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.hint import Hint
-from scumble.index.mechanisms import Tree
-from scumble.index.mechanisms import scumble as adaptive_mechanism
+from scumble.index.mechanisms import Tree, scout
 from scumble.index.mechanisms.hinted import TRUSTED, HintedCells, follows, misfit
 from scumble.index.mechanisms.paper import BinaryTree
-from scumble.index.mechanisms.scumble import release_adaptive_curve, wide_tree
+from scumble.index.mechanisms.scumble import release_adaptive_curve
+from scumble.index.mechanisms.wide_tree import wide_tree
 from scumble.lab.audit.bound import Features
 from scumble.lab.audit.database import database, restored, retried
 from scumble.lab.audit.run import Subject, tapped
@@ -83,7 +83,7 @@ def adaptive(epsilon: Fraction) -> Subject:
         sizes = {"COARSE_BLOCKS": 2, "FINE_PER_COARSE": 2, "FALSE_HEAVY": 1, "SPIKE": 0}  # so that it often searches
         with ExitStack() as stack:
             for name, value in sizes.items():
-                stack.enter_context(replaced(adaptive_mechanism, name, value))
+                stack.enter_context(replaced(scout, name, value))
             yield
 
     return tapped(
