@@ -219,6 +219,25 @@ def test_rows_are_built_once_all_that_they_cost_is_paid(cost: tuple[int, Fractio
     assert not load.is_paid(replace(payment, charges=()), Build(3, BATCH))
 
 
+def test_what_was_paid_for_on_other_terms_is_not_paid_for() -> None:
+    """Nor for one index less: the same rows under other terms would be another release, with noise of its own."""
+    rows = memoryview(_rows(3, 16, 2).tobytes())
+
+    def sealed(orders: tuple[IndexOrder, ...]) -> bytes:
+        load = Load(MemoryStorage(), TABLE, orders, PAGE_ROWS, 1 << 20, BATCH, NOTHING)
+        load.append(rows)
+        return load.seal_rows(BATCH, KEYS)
+
+    first, second = ORDERS
+    others = [
+        (first, replace(second, beta=second.beta / 2)),
+        (replace(first, max_bytes=2048), second),
+        (first, replace(second, delta=Fraction(1, 9))),
+    ]
+    assert len({sealed(orders) for orders in (ORDERS, *others)}) == 4
+    assert sealed(ORDERS) == sealed(tuple(replace(order) for order in ORDERS))
+
+
 def test_rows_that_cost_nothing_need_no_payment_under_their_own_name() -> None:
     load = Load(MemoryStorage(), TABLE, (), PAGE_ROWS, 1 << 20, BATCH, NOTHING)
     assert load.is_paid(None, Build(0, BATCH))

@@ -6,6 +6,7 @@ obliviously, learn the index; then sort the rows by their keys, each dummy into 
 columns page by page: those that the copy holds. The owner has spent and drawn each index's budget before.
 """
 
+import json
 import os
 import re
 from collections import Counter
@@ -30,6 +31,7 @@ from scumble.index.dp_plr import DESIGN
 from scumble.index.file import IndexModel, encode
 from scumble.privacy.noise import Fact, Noise
 from scumble.wire.catalog import Run, Table
+from scumble.wire.messages import to_fields
 from scumble.wire.requests import BeginLoad, Build, IndexOrder, RowLayout
 from scumble.wire.storage import Storage
 
@@ -188,7 +190,7 @@ class Load:
         self._rows = Rows(storage, self._layout.words, max(chunk_rows, page_rows))
         self._check = RowCheck(self._layout, rules_of(table.schema, orders))
         self._hash = sha256()  # of the rows as they come, however they are cut
-        self._noise_key = self._fingerprint = b""
+        self._noise_key = self._fingerprint = self._paid_for = b""
         self._capacity = 0
         self._keys: DataKeys | None = None
         self._names: list[str] = []
@@ -207,25 +209,28 @@ class Load:
         self._rows.append(batch)
 
     def seal_rows(self, batch: str, keys: DataKeys) -> bytes:
-        """Name the batch, and take the rows that were sent, dummies included, for all of it: their fingerprint.
+        """Name the batch, and take the rows that were sent, dummies included, for all of it.
 
+        Returns what a payment is for: these rows, on these terms. Other terms would be another release of them.
         BadRows if any of them does not fit the table, before it is paid for: which one it is, nobody learns.
         """
         self._check.settle(0, len(self._rows))
         self.batch, self._fingerprint = batch, self._fingerprint_under(keys)
-        return self._fingerprint
+        terms = json.dumps([to_fields(order) for order in self._orders]).encode()
+        self._paid_for = keys.fingerprint(self._fingerprint + sha256(terms).digest())
+        return self._paid_for
 
     def _fingerprint_under(self, keys: DataKeys) -> bytes:
         """Of the rows, and of the design: what was paid for under another one would be another release."""
         return keys.fingerprint(self._hash.digest() + bytes([DESIGN]))
 
     def is_paid(self, payment: Payment | None, request: Build) -> bool:
-        """Whether just these rows were paid for under the batch's name, and all that they cost, if anything."""
+        """Whether just these rows and terms were paid for under the batch's name, and all of their cost, if any."""
         if self.batch != request.batch:
             return False
         if payment is None:
             return not (self.cost.epsilon or self.cost.delta)
-        return payment.digest == self._fingerprint and payment.covers(self.cost)
+        return payment.digest == self._paid_for and payment.covers(self.cost)
 
     def reserve(self, keys: DataKeys, capacity: int) -> None:
         """Make room for the runs; `capacity`, public, is how many rows were sent, dummies included.
