@@ -6,6 +6,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 from adbc_driver_flightsql import DatabaseOptions, dbapi
@@ -32,6 +33,12 @@ TABLE = pa.table(
         "name": pa.array([None if n % 5 == 0 else f"näme {n % 37}" for n in range(ROWS)]),
         "wood": pa.array([None if n % 9 == 0 else WOODS[n % 3] for n in range(ROWS)]),
         "flag": pa.array([None if n % 4 == 0 else n % 3 == 0 for n in range(ROWS)]),
+        "token": pa.array([None if n % 17 == 0 else UUID(int=n << 100 | n).bytes for n in range(ROWS)], pa.uuid()),
+        "photo": pa.array([None if n % 6 == 0 else bytes([n % 256]) * (n % 4) for n in range(ROWS)], pa.binary()),
+        "wait": pa.array([pa.MonthDayNano([n % 3, n % 40 - 20, n * 10**6]) for n in range(ROWS)]),
+        "wide": pa.array([Decimal((n - 200) * 10**30 + n).scaleb(-4) for n in range(ROWS)], pa.decimal128(38, 4)),
+        "ratio": pa.array([None if n % 8 == 0 else n / 16 for n in range(ROWS)], pa.float32()),
+        "port": pa.array([65_535 - n for n in range(ROWS)], pa.uint16()),
     }
 )
 OTHER = pa.table({"id": pa.array([1, 2, 3], pa.int32()), "word": ["one", "two", "three"]})
@@ -45,7 +52,7 @@ def make_databases(folder: Path) -> dict[str, DatabaseConfig]:
             TABLE,
             indexes=["id int:0:511 epsilon=1 beta=1e-9"],
             capacity=512,
-            types={"name": "text(20)", "wood": f"category({WOODS})".replace("'", '"')},
+            types={"name": "text(20)", "photo": "blob(3)", "wood": f"category({WOODS})".replace("'", '"')},
         )
     with scumble.create(folder / "shop", limit=10) as database:
         for name in ("words", "wordy"):

@@ -2,7 +2,10 @@
 
 import warnings
 from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
+from uuid import UUID
 
 import pandas as pd
 import polars as pl
@@ -99,6 +102,31 @@ def test_a_cursor_fetches_in_every_way(connection: dbapi.Connection) -> None:
     assert (cursor.fetchone(), cursor.fetchall()) == (None, [])
     assert list(connection.execute("SELECT count(*) FROM t WHERE a = $a", {"a": 2})) == [(1,)]
     assert cursor.arrow().num_rows == 3
+
+
+def test_values_of_every_width_come_and_go(tmp_path: Path) -> None:
+    token, huge = UUID(int=7 << 100), Decimal(10**37) / 100
+    rows = pa.table(
+        {
+            "token": pa.array([token.bytes, None], pa.uuid()),
+            "photo": pa.array([b"\0a", b""], pa.binary()),
+            "wait": pa.array([pa.MonthDayNano([0, 2, 10**9]), None]),
+            "huge": pa.array([huge, -huge], pa.decimal128(38, 2)),
+            "ratio": pa.array([0.5, None], pa.float32()),
+            "port": pa.array([2**16 - 1, 0], pa.uint16()),
+        }
+    )
+    with scumble.create(tmp_path / "db") as db:
+        db.load("t", rows, types={"photo": "blob(3)"}, capacity=16)
+    with dbapi.connect(tmp_path / "db") as connection:
+        cursor = connection.cursor()
+        found = cursor.execute("SELECT * FROM t ORDER BY huge DESC").fetchall()
+        assert found[0] == (token, b"\0a", timedelta(2, 1), huge, 0.5, 2**16 - 1)
+        assert found[1] == (None, b"", None, -huge, None, 0)
+        for column, value in zip(rows.schema.names, found[0], strict=True):
+            assert cursor.execute(f"SELECT huge FROM t WHERE {column} = ?", (value,)).fetchall() == [(huge,)]  # noqa: S608
+        count = "SELECT count(*) FROM t WHERE token = $token AND huge > $huge"
+        assert cursor.execute(count, {"token": token, "huge": Decimal("1e20")}).fetchone() == (1,)
 
 
 def test_nothing_is_changed_through_it(connection: dbapi.Connection) -> None:
