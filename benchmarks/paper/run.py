@@ -30,6 +30,7 @@ from benchmarks.paper.lab import Lab, source_of
 __all__ = ["EXPERIMENTS", "main"]
 
 EXPERIMENTS = ("accuracy", "overhead", "storage", "times", "scans", "tradeoff", "risk", "formal", "illustrations")
+ROOMS = ("index", "privacy", "lab/comparators")  # whose code the cells are measured with
 HERE = Path(__file__).parent
 
 
@@ -50,9 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     size: Size = "tiny" if options.tiny else "quick" if options.quick else "full"
     options.out.mkdir(parents=True, exist_ok=True)
-    source = source_of(
-        [HERE, HERE.parents[1] / "src" / "scumble" / "index", HERE.parents[1] / "src" / "scumble" / "privacy"]
-    )
+    source = source_of([HERE, *(HERE.parents[1] / "src" / "scumble" / room for room in ROOMS)])
     console = Console(stderr=True)
     seconds: dict[str, float] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.fields[cell]}"))
