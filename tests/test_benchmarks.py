@@ -21,8 +21,11 @@ from scumble import IntegerDomain
 from scumble.index.file import IndexModel
 from scumble.index.segments import Segments, tolerance
 
+SERVED = ("service.clients", "gateway")  # these start services of their own
+FIGURES = [pytest.param(name, marks=[pytest.mark.slow] * (name in SERVED)) for name in run.FIGURES]
 
-@pytest.mark.parametrize("name", run.FIGURES)
+
+@pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_has_lines_and_values(name: str) -> None:
     figure = run.run_figure(name, "tiny")
     assert figure.name == name

@@ -214,7 +214,10 @@ def test_numbers_and_names_for_people() -> None:
 FIGURES = {"illustrations": ("cf-model", "rmi", "range-tree")}
 
 
-@pytest.mark.parametrize("name", run.EXPERIMENTS)
+EXPERIMENTS = [pytest.param(name, marks=[pytest.mark.slow] * (name == "tradeoff")) for name in run.EXPERIMENTS]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_writes_tables_and_figures_and_resumes(name: str, tmp_path: Path) -> None:
     arguments = ["--out", str(tmp_path), "--tiny", "--only", name]
     assert run.main(arguments) == 0

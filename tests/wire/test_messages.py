@@ -114,6 +114,7 @@ def test_the_wire_of_a_load_and_of_an_opening() -> None:
                 "blocks": None,
                 "columns": None,
                 "hint": None,
+                "plan": None,
             }
         ],
         "page_rows": 16,
