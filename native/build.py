@@ -10,7 +10,7 @@ from pathlib import Path
 from cffi import FFI
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ["noise.c", "segments.c", "oblivious.c", "wide.c", "sort.c", "compact.c", "place.c", "validate.c"]
+SOURCES = ["noise.c", "segments.c", "oblivious.c", "narrow.c", "wide.c", "sort.c", "compact.c", "place.c", "validate.c"]
 # No -march: a wheel must run on every x86-64; hot loops are cloned for AVX2 in the source instead.
 # No contraction into fused multiply-add: the same index file must answer the same on every machine.
 FLAGS = ["-std=c11", "-O3", "-ffp-contract=off", "-Wall", "-Wextra"]
@@ -22,6 +22,6 @@ ffi.set_source(
     '#include "native.h"',
     sources=[f"native/{name}" for name in SOURCES],
     include_dirs=["native"],
-    depends=["native/native.h", "native/rows.h"],
+    depends=["native/native.h", "native/rows.h", "native/narrow.h"],
     extra_compile_args=FLAGS,
 )

@@ -24,15 +24,31 @@ void scumble_evaluate(const int64_t *start, const int64_t *first, const int64_t 
 void scumble_deviation(const int64_t *start, const int64_t *first, const int64_t *last, const int64_t *floor_rows,
                        size_t count, const int64_t *counts, int64_t *over, int64_t *under);
 
-/* Words are int64; a row has k of them, compared first word first. Masks and validities are bytes of 0 and 1; a null
- * `valid` means that no row is null. What each kernel takes for secret is said in its file. */
+/* Words are int64; a row has k of them, compared first word first. A column of one word a row may be narrower: its type
+ * says what it holds, and its words are the same numbers in 64 bits; those of floats, as types/float.py has them. Masks
+ * and validities are bytes of 0 and 1; a null `valid` means that no row is null. What each kernel takes for secret is
+ * said in its file. */
+enum {
+    SCUMBLE_INT8,
+    SCUMBLE_INT16,
+    SCUMBLE_INT32,
+    SCUMBLE_INT64,
+    SCUMBLE_UINT8,
+    SCUMBLE_UINT16,
+    SCUMBLE_UINT32,
+    SCUMBLE_FLOAT32
+};
 enum { SCUMBLE_EQ, SCUMBLE_LT, SCUMBLE_LE };
 void scumble_mask_rows(int64_t start, size_t n, const int64_t *dummies, uint8_t *out);
-void scumble_unpack_bits(const uint8_t *pages, size_t count, size_t page_bytes, size_t at, size_t eighth, uint8_t *out);
-void scumble_mask_intervals(const int64_t *x, size_t k, size_t n, const uint8_t *valid, const int64_t *bounds, size_t m,
-                            int negated, int null_matches, uint8_t *out);
-void scumble_mask_compare(const int64_t *a, const int64_t *b, size_t k, size_t n, const uint8_t *valid_a,
-                          const uint8_t *valid_b, int op, int negated, uint8_t *out);
+void scumble_mask_intervals(const void *x, int type, size_t k, size_t n, const uint8_t *valid, const int64_t *bounds,
+                            size_t m, int negated, int null_matches, uint8_t *out);
+void scumble_mask_compare(const void *a, int type_a, const void *b, int type_b, size_t k, size_t n,
+                          const uint8_t *valid_a, const uint8_t *valid_b, int op, int negated, uint8_t *out);
+
+/* split: each page has values, then a bit a row; the values move together to the front, the bits become bytes. append:
+ * codes = codes * size + x, or size - 1 where x is null. */
+void scumble_split_pages(uint8_t *pages, size_t count, size_t page_bytes, size_t value_bytes, uint8_t *valid);
+void scumble_append_codes(const void *x, int type, const uint8_t *valid, size_t n, int64_t size, int32_t *codes);
 
 /* Results are added to `out`, [groups] times `scumble_aggregate_writes` words: integers least word first, extremes k
  * words of the least and k of the greatest, sums of doubles as 2 doubles. */
@@ -49,12 +65,12 @@ enum {
  * scumble/wire/plan.py states the same, and must agree. Public. */
 size_t scumble_aggregate_reads(int what);
 size_t scumble_aggregate_writes(int what, size_t k);
-void scumble_aggregate(int what, const int64_t *x, size_t k, const uint8_t *mask, const uint8_t *valid, size_t n,
+void scumble_aggregate(int what, const void *x, int type, size_t k, const uint8_t *mask, const uint8_t *valid, size_t n,
                        void *out);
-void scumble_aggregate_groups(int what, const int64_t *x, size_t k, const int64_t *codes, size_t groups,
-                              const uint8_t *mask, const uint8_t *valid, size_t n, void *out);
+void scumble_aggregate_groups(int what, const void *x, int type, size_t k, const void *codes, int code_type,
+                              size_t groups, const uint8_t *mask, const uint8_t *valid, size_t n, void *out);
 
-void scumble_wide_load(const int64_t *x, size_t n, int64_t *out);
+void scumble_wide_load(const void *x, int type, size_t n, int64_t *out);
 void scumble_wide_fill(int64_t low, int64_t high, size_t n, int64_t *out);
 void scumble_wide_add(const int64_t *a, const int64_t *b, const uint8_t *mask, size_t n, int64_t *out,
                       uint8_t *overflow);

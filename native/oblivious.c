@@ -1,15 +1,15 @@
 /* Masks and aggregates over columns.
  *
- * In: columns of int64 words, validity bytes, group codes and bounds, all secret; how many rows, words, intervals and
- * groups there are is public, and so is whether a column has a validity at all. Out: masks of 0 and 1, counts, sums and
- * extremes, secret until the enclave answers with them. Nothing here branches on, or addresses memory by, a secret.
+ * In: columns of words or narrower values, validity bytes, group codes and bounds, all secret; how many rows, words,
+ * intervals and groups there are is public, and so are a column's type and whether it has a validity at all. Out: masks
+ * of 0 and 1, counts, sums and extremes, secret until the enclave answers with them. Nothing here branches on, or
+ * addresses memory by, a secret.
  *
- * Every aggregate is one function over a block of rows under a mask. Over a table it runs block by block; over groups
+ * What is asked most of narrow values, narrow.c reads as they are; the rest has them widened a block at a time. Every
+ * aggregate is one function over a block of rows under a mask. Over a table it runs block by block; over groups
  * it runs for each block and each group, under the mask of that group's rows, so that every row meets every group. */
-#include "rows.h"
+#include "narrow.h"
 
-/* Rows in a block: their words and masks stay in the first cache. */
-enum { BLOCK = 1024 };
 /* Rows whose comparisons of several words are under way at once. */
 enum { PART = 256 };
 
@@ -18,27 +18,6 @@ SCUMBLE_VECTOR void scumble_mask_rows(int64_t start, size_t n, const int64_t *du
     int64_t before = dummies[0] - start, after = dummies[1] - start;
     for (size_t i = 0; i < n; i++)
         out[i] = (uint8_t)(((int64_t)i < before) | ((int64_t)i >= after));
-}
-
-/* The bits of pages' rows as bytes: those of each page begin `at` bytes from its start, and byte b of its `eighth` bytes
- * has in bit j that of row j eighth + b. A table of bits, as numpy's, would be read at secret addresses. */
-SCUMBLE_VECTOR void scumble_unpack_bits(const uint8_t *restrict pages, size_t count, size_t page_bytes, size_t at,
-                                        size_t eighth, uint8_t *restrict out)
-{
-    for (size_t page = 0; page < count; page++) {
-        const uint8_t *bits = pages + page * page_bytes + at;
-        for (int j = 0; j < 8; j++, out += eighth)
-            for (size_t b = 0; b < eighth; b++)
-                out[b] = (uint8_t)(bits[b] >> j & 1);
-    }
-}
-
-/* out |= low <= x <= high. */
-SCUMBLE_VECTOR static void add_interval(const int64_t *restrict x, size_t n, int64_t low, int64_t high,
-                                        uint8_t *restrict out)
-{
-    for (size_t i = 0; i < n; i++)
-        out[i] |= (uint8_t)((x[i] >= low) & (x[i] <= high));
 }
 
 /* a < b and a == b of k words each, the first word first. */
@@ -88,18 +67,25 @@ SCUMBLE_VECTOR static void finish_mask(const uint8_t *restrict valid, size_t n, 
             out[i] = (uint8_t)(((out[i] ^ flip) & valid[i]) | (null_matches & (valid[i] ^ 1)));
 }
 
-void scumble_mask_intervals(const int64_t *x, size_t k, size_t n, const uint8_t *valid, const int64_t *bounds, size_t m,
-                            int negated, int null_matches, uint8_t *out)
+void scumble_mask_intervals(const void *x, int type, size_t k, size_t n, const uint8_t *valid, const int64_t *bounds,
+                            size_t m, int negated, int null_matches, uint8_t *out)
 {
+    int64_t room[BLOCK];
     for (size_t at = 0; at < n; at += BLOCK) {
         size_t rows = n - at < BLOCK ? n - at : BLOCK;
+        const void *from = row_at(x, type, k, at);
+        int read_as = type;
+        if (type == SCUMBLE_FLOAT32) {
+            from = scumble_block_words(from, type, rows, room);
+            read_as = SCUMBLE_INT64;
+        }
         for (size_t i = 0; i < rows; i++)
             out[at + i] = 0;
         for (size_t j = 0; j < m; j++)
             if (k == 1)
-                add_interval(x + at, rows, bounds[2 * j], bounds[2 * j + 1], out + at);
+                scumble_narrow_interval(from, read_as, rows, bounds[2 * j], bounds[2 * j + 1], out + at);
             else
-                add_interval_words(x + at * k, k, rows, bounds + 2 * j * k, out + at);
+                add_interval_words(from, k, rows, bounds + 2 * j * k, out + at);
         finish_mask(valid ? valid + at : 0, rows, negated != 0, null_matches != 0, out + at);
     }
 }
@@ -111,21 +97,27 @@ SCUMBLE_VECTOR static void compare_columns(const int64_t *restrict a, const int6
         out[i] = (uint8_t)(((a[i] < b[i]) & less) | ((a[i] == b[i]) & equal));
 }
 
-void scumble_mask_compare(const int64_t *a, const int64_t *b, size_t k, size_t n, const uint8_t *valid_a,
-                          const uint8_t *valid_b, int op, int negated, uint8_t *out)
+void scumble_mask_compare(const void *a, int type_a, const void *b, int type_b, size_t k, size_t n,
+                          const uint8_t *valid_a, const uint8_t *valid_b, int op, int negated, uint8_t *out)
 {
     uint8_t less = op != SCUMBLE_EQ, equal = op != SCUMBLE_LT;
-    if (k == 1)
-        compare_columns(a, b, n, less, equal, out);
-    else
-        for (size_t i = 0; i < n; i++) {
-            int64_t below, same;
-            compare_words(a + i * k, b + i * k, k, &below, &same);
-            out[i] = (uint8_t)((below & less) | (same & equal));
-        }
-    finish_mask(valid_a, n, negated != 0, 0, out);
-    if (valid_b)
-        finish_mask(valid_b, n, 0, 0, out);
+    int64_t room_a[BLOCK], room_b[BLOCK];
+    for (size_t at = 0; at < n; at += BLOCK) {
+        size_t rows = n - at < BLOCK ? n - at : BLOCK;
+        const int64_t *from_a = scumble_block_words(row_at(a, type_a, k, at), type_a, rows, room_a);
+        const int64_t *from_b = scumble_block_words(row_at(b, type_b, k, at), type_b, rows, room_b);
+        if (k == 1)
+            compare_columns(from_a, from_b, rows, less, equal, out + at);
+        else
+            for (size_t i = 0; i < rows; i++) {
+                int64_t below, same;
+                compare_words(from_a + i * k, from_b + i * k, k, &below, &same);
+                out[at + i] = (uint8_t)((below & less) | (same & equal));
+            }
+        finish_mask(valid_a ? valid_a + at : 0, rows, negated != 0, 0, out + at);
+        if (valid_b)
+            finish_mask(valid_b + at, rows, 0, 0, out + at);
+    }
 }
 
 /* From here on: aggregates of a block. x has k words a row, out is added to. */
@@ -163,6 +155,12 @@ SCUMBLE_VECTOR static void add_count(const int64_t *x, size_t k, const uint8_t *
     (void)x;
     (void)k;
     *(int64_t *)out += count_block(mask, n);
+}
+
+SCUMBLE_INLINE void add_signed(int64_t *out, int64_t value)
+{
+    uint64_t words[2] = {(uint64_t)value, -((uint64_t)value >> 63)};
+    add_words(out, words, 2);
 }
 
 /* The words are taken as unsigned ones 2^63 too great, in two halves that cannot overflow; the excess of all of them
@@ -358,17 +356,35 @@ SCUMBLE_VECTOR static void add_wide_sum(const int64_t *x, size_t k, const uint8_
     add_words(out, words, 3);
 }
 
-/* Each aggregate's function, the words that it reads of a row, 0 for any number, and those of its result, 0 for twice
- * the row's. */
+/* A block's aggregate of values that are narrower than words. */
+typedef void narrow_aggregate(const void *x, int type, const uint8_t *mask, size_t n, int64_t *out);
+
+static void add_narrow_sum(const void *x, int type, const uint8_t *mask, size_t n, int64_t *out)
+{
+    add_signed(out, scumble_narrow_sum(x, type, mask, n));
+}
+
+/* Each aggregate's function, that for integers narrower than words if there is one, the words that it reads of a row, 0
+ * for any number, and those of its result, 0 for twice the row's. */
 static const struct {
     aggregate *run;
+    narrow_aggregate *narrow;
     size_t reads, writes;
 } AGGREGATES[] = {
-    [SCUMBLE_COUNT] = {add_count, 0, 1},       [SCUMBLE_SUM] = {add_sum, 1, 2},
-    [SCUMBLE_SQUARES] = {add_squares, 1, 3},   [SCUMBLE_EXTREMES] = {add_extremes, 0, 0},
-    [SCUMBLE_DOUBLES] = {add_doubles, 1, 2},   [SCUMBLE_DOUBLE_SQUARES] = {add_double_squares, 1, 2},
-    [SCUMBLE_WIDE_SUM] = {add_wide_sum, 2, 3},
+    [SCUMBLE_COUNT] = {add_count, 0, 0, 1},
+    [SCUMBLE_SUM] = {add_sum, add_narrow_sum, 1, 2},
+    [SCUMBLE_SQUARES] = {add_squares, 0, 1, 3},
+    [SCUMBLE_EXTREMES] = {add_extremes, scumble_narrow_extremes, 0, 0},
+    [SCUMBLE_DOUBLES] = {add_doubles, 0, 1, 2},
+    [SCUMBLE_DOUBLE_SQUARES] = {add_double_squares, 0, 1, 2},
+    [SCUMBLE_WIDE_SUM] = {add_wide_sum, 0, 2, 3},
 };
+
+/* The function for narrow values if these are such and there is one, else none. */
+SCUMBLE_INLINE narrow_aggregate *narrow_one(int what, int type)
+{
+    return type == SCUMBLE_INT64 || type == SCUMBLE_FLOAT32 ? 0 : AGGREGATES[what].narrow;
+}
 
 size_t scumble_aggregate_reads(int what)
 {
@@ -387,53 +403,68 @@ SCUMBLE_VECTOR static void both_masks(const uint8_t *restrict a, const uint8_t *
         out[i] = a[i] & b[i];
 }
 
-void scumble_aggregate(int what, const int64_t *x, size_t k, const uint8_t *mask, const uint8_t *valid, size_t n,
+void scumble_aggregate(int what, const void *x, int type, size_t k, const uint8_t *mask, const uint8_t *valid, size_t n,
                        void *out)
 {
-    uint8_t live[BLOCK];
+    narrow_aggregate *narrow = narrow_one(what, type);
+    uint8_t both[BLOCK];
+    int64_t room[BLOCK];
     for (size_t at = 0; at < n; at += BLOCK) {
         size_t rows = n - at < BLOCK ? n - at : BLOCK;
+        const uint8_t *live = valid ? both : mask + at;
+        const void *from = row_at(x, type, k, at);
         if (valid)
-            both_masks(mask + at, valid + at, rows, live);
-        AGGREGATES[what].run(x + at * k, k, valid ? live : mask + at, rows, out);
+            both_masks(mask + at, valid + at, rows, both);
+        if (narrow)
+            narrow(from, type, live, rows, out);
+        else
+            AGGREGATES[what].run(scumble_block_words(from, type, rows, room), k, live, rows, out);
     }
 }
 
-/* Group codes in 16 bits, of which a vector holds many: NO_GROUP for rows that are masked or of no group in the batch
+/* Group codes in 8 bits, of which a vector holds many: NO_GROUP for rows that are masked or of no group in the batch
  * [base, base + groups). */
-enum { NO_GROUP = UINT16_MAX };
+enum { NO_GROUP = UINT8_MAX };
 
-SCUMBLE_VECTOR static void narrow_codes(const int64_t *restrict codes, const uint8_t *restrict mask, size_t n,
-                                        int64_t base, int64_t groups, uint16_t *restrict out)
+SCUMBLE_VECTOR static void near_codes(const int64_t *restrict codes, const uint8_t *restrict mask, size_t n,
+                                        int64_t base, int64_t groups, uint8_t *restrict out)
 {
     for (size_t i = 0; i < n; i++) {
         int64_t here = (int64_t)(codes[i] >= base) & (int64_t)(codes[i] < base + groups) & (int64_t)mask[i];
-        out[i] = (uint16_t)(((uint64_t)codes[i] - (uint64_t)base) | (uint64_t)(here - 1));
+        out[i] = (uint8_t)(((uint64_t)codes[i] - (uint64_t)base) | (uint64_t)(here - 1));
     }
 }
 
-SCUMBLE_VECTOR static void mask_group(const uint16_t *restrict codes, size_t n, uint16_t group, uint8_t *restrict out)
+SCUMBLE_VECTOR static void mask_group(const uint8_t *restrict codes, size_t n, uint8_t group, uint8_t *restrict out)
 {
     for (size_t i = 0; i < n; i++)
         out[i] = (uint8_t)(codes[i] == group);
 }
 
-void scumble_aggregate_groups(int what, const int64_t *x, size_t k, const int64_t *codes, size_t groups,
-                              const uint8_t *mask, const uint8_t *valid, size_t n, void *out)
+void scumble_aggregate_groups(int what, const void *x, int type, size_t k, const void *codes, int code_type,
+                              size_t groups, const uint8_t *mask, const uint8_t *valid, size_t n, void *out)
 {
+    narrow_aggregate *narrow = narrow_one(what, type);
     size_t words = scumble_aggregate_writes(what, k);
-    uint8_t live[BLOCK], of_group[BLOCK];
-    uint16_t narrow[BLOCK];
+    uint8_t both[BLOCK], near[BLOCK], of_group[BLOCK];
+    int64_t room[BLOCK], code_room[BLOCK];
     for (size_t at = 0; at < n; at += BLOCK) {
         size_t rows = n - at < BLOCK ? n - at : BLOCK;
+        const void *from = row_at(x, type, k, at);
+        const int64_t *wide = narrow ? 0 : scumble_block_words(from, type, rows, room);
+        const int64_t *code = scumble_block_words(row_at(codes, code_type, 1, at), code_type, rows, code_room);
         if (valid)
-            both_masks(mask + at, valid + at, rows, live);
+            both_masks(mask + at, valid + at, rows, both);
         for (size_t base = 0; base < groups; base += NO_GROUP) {
             size_t batch = groups - base < NO_GROUP ? groups - base : NO_GROUP;
-            narrow_codes(codes + at, valid ? live : mask + at, rows, (int64_t)base, (int64_t)batch, narrow);
+            near_codes(code, valid ? both : mask + at, rows, (int64_t)base, (int64_t)batch, near);
             for (size_t group = 0; group < batch; group++) {
-                mask_group(narrow, rows, (uint16_t)group, of_group);
-                AGGREGATES[what].run(x + at * k, k, of_group, rows, (int64_t *)out + (base + group) * words);
+                int64_t *to = (int64_t *)out + (base + group) * words;
+                mask_group(near, rows, (uint8_t)group, of_group);
+                if (narrow)
+                    narrow(from, type, of_group, rows, to);
+                else
+                    AGGREGATES[what].run(wide, k, of_group, rows, to);
             }
         }
     }

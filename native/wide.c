@@ -1,9 +1,10 @@
 /* Exact 128-bit arithmetic over columns, for expressions such as price * (100 - discount).
  *
- * In: columns of 128-bit values as pairs of words, least first, and a mask, all secret. Out: such columns, and whether
+ * In: columns of 128-bit values as pairs of words, least first, or of narrower ones to be loaded, and a mask, all
+ * secret. Out: such columns, and whether
  * any row under the mask left 128 bits: one byte, only ever set, secret until the enclave says so. Carries and signs
  * are spelt out in arithmetic; nothing branches on a value. */
-#include "rows.h"
+#include "narrow.h"
 
 typedef unsigned __int128 wide;
 
@@ -30,11 +31,20 @@ SCUMBLE_INLINE uint64_t any(uint64_t bits)
     return (bits | -bits) >> 63;
 }
 
-SCUMBLE_VECTOR void scumble_wide_load(const int64_t *x, size_t n, int64_t *out)
+SCUMBLE_VECTOR static void load_words(const int64_t *restrict x, size_t n, int64_t *restrict out)
 {
     for (size_t i = 0; i < n; i++) {
         out[2 * i] = x[i];
         out[2 * i + 1] = -(int64_t)(x[i] < 0);
+    }
+}
+
+void scumble_wide_load(const void *x, int type, size_t n, int64_t *out)
+{
+    int64_t room[BLOCK];
+    for (size_t at = 0; at < n; at += BLOCK) {
+        size_t rows = n - at < BLOCK ? n - at : BLOCK;
+        load_words(scumble_block_words(row_at(x, type, 1, at), type, rows, room), rows, out + 2 * at);
     }
 }
 

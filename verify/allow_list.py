@@ -21,7 +21,7 @@ NUMPY = {
     # arithmetic and bits
     *("bitwise_and", "bitwise_or", "diff"),
     # types
-    *("dtype", "int64", "uint8"),
+    *("dtype", "int32", "int64", "uint8"),
 }
 # Methods of arrays whose work depends on values, or that make Python objects of them.
 METHODS = {

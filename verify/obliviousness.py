@@ -43,9 +43,9 @@ NATIVE = ROOT / "native"
 HARNESS = NATIVE / "check" / "oblivious.c"
 CAUGHT = 9
 KERNELS = [
-    "noise", "deviation", "mask-rows", "unpack-bits", "mask-intervals", "mask-compare", "count", "sum", "sum-squares",
-    "min-max", "sum-floats", "sum-squares-floats", "wide-sum", "wide", "sort-rows", "merge-rows", "compact",
-    "place-rows", "curve", "check-text", "check-single", "check-grid", "fold-rows",
+    "noise", "deviation", "mask-rows", "split-pages", "append-codes", "mask-intervals", "mask-compare", "count", "sum",
+    "sum-squares", "min-max", "sum-floats", "sum-squares-floats", "wide-sum", "wide", "sort-rows", "merge-rows",
+    "compact", "place-rows", "curve", "check-text", "check-single", "check-grid", "fold-rows",
 ]  # fmt: skip
 PLANTED = ["branch", "gather", "early-exit", "filter", "group", "compact", "sort", "real-rows"]
 DIVISION = "division"

@@ -215,8 +215,8 @@ def _patches(taint: Taint) -> list[Any]:
     agree, printed = kernels.rows_agree, pages.DataKeys.fingerprint
     append, cumulative, fit = build.Load.append, kernels.cumulative_counts, DPPLRIndex.fit_counts
 
-    def opened(self: Any, column: int, first_page: int, count: int) -> NDArray[np.uint8]:
-        plain = open_pages(self, column, first_page, count)
+    def opened(self: Any, column: int, first_page: int, count: int, room: Any = None) -> NDArray[np.uint8]:
+        plain = open_pages(self, column, first_page, count, room)
         taint.hide(plain)
         return plain
 

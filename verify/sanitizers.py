@@ -46,6 +46,8 @@ int64_t planted_overflow(int64_t a, int64_t b);
 int64_t planted_shift(int64_t a, int bits);
 """
 MOST_ROWS = 2100
+TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float32")
+"""Of columns, in the order of native.h."""
 ROWS_OF_A_TABLE = 1 << 36
 HINT = "gcc with libasan and libubsan is missing: apt-get install gcc libc6-dev"
 
@@ -192,6 +194,13 @@ class Maker:
     def words(self, n: int) -> Any:
         return self._arena.put(self.values(n))
 
+    def column(self, n: int, k: int = 1) -> tuple[Any, int]:
+        """A column of n rows, and the number of its type: of any width if it has one value a row."""
+        type_ = self.integer(0, len(TYPES) - 1) if k == 1 else TYPES.index("int64")
+        values = self.values(n * k)
+        bits = "uint32" if TYPES[type_] == "float32" else TYPES[type_]  # any are those of a float
+        return self._arena.put(values.astype(bits), "void *"), type_
+
     def mask(self, n: int) -> Any:
         share = self.choose(0, 0.1, 0.5, 1)
         return self._arena.put((self._rng.random(n) < share).astype(np.uint8), "uint8_t *")
@@ -205,7 +214,7 @@ class Maker:
     def byte_room(self, n: int) -> Any:
         return self._arena.put(np.zeros(n, np.uint8), "uint8_t *")
 
-    def put(self, array: Words, kind: str = "int64_t *") -> Any:
+    def put(self, array: NDArray[Any], kind: str = "int64_t *") -> Any:
         return self._arena.put(array, kind)
 
     def rising(self, n: int, most: int) -> Words:
@@ -257,16 +266,23 @@ def _mask_rows(lib: Any, make: Maker) -> None:
     lib.scumble_mask_rows(make.integer(0, 1 << 37), n, make.put(make.rising(2, 1 << 37)), make.byte_room(n))
 
 
-def _unpack_bits(lib: Any, make: Maker) -> None:
-    eighth, count, at = make.size(), make.integer(0, 5), make.integer(0, 40)
-    size = eighth + at
-    lib.scumble_unpack_bits(make.mask(count * size), count, size, at, eighth, make.byte_room(8 * eighth * count))
+def _split_pages(lib: Any, make: Maker) -> None:
+    eighth, count, values = make.size(), make.integer(0, 5), make.integer(0, 40)
+    size = values + eighth
+    lib.scumble_split_pages(make.mask(count * size), count, size, values, make.byte_room(8 * eighth * count))
+
+
+def _append_codes(lib: Any, make: Maker) -> None:
+    n = make.size()
+    codes = make.put(np.zeros(n, np.int32), "int32_t *")
+    for _ in range(make.integer(0, 2)):
+        lib.scumble_append_codes(*make.column(n), make.maybe_mask(n), n, make.integer(1, 4096), codes)
 
 
 def _mask_intervals(lib: Any, make: Maker) -> None:
     n, k, m = make.size(), make.choose(1, 1, 2, 3, 9), make.integer(0, 5)
     lib.scumble_mask_intervals(
-        make.words(n * k), k, n, make.maybe_mask(n), make.words(2 * m * k), m, make.choose(0, 1), make.choose(0, 1),
+        *make.column(n, k), k, n, make.maybe_mask(n), make.words(2 * m * k), m, make.choose(0, 1), make.choose(0, 1),
         make.byte_room(n),
     )  # fmt: skip
 
@@ -274,7 +290,7 @@ def _mask_intervals(lib: Any, make: Maker) -> None:
 def _mask_compare(lib: Any, make: Maker) -> None:
     n, k = make.size(), make.choose(1, 1, 2, 3, 9)
     lib.scumble_mask_compare(
-        make.words(n * k), make.words(n * k), k, n, make.maybe_mask(n), make.maybe_mask(n), make.choose(0, 1, 2),
+        *make.column(n, k), *make.column(n, k), k, n, make.maybe_mask(n), make.maybe_mask(n), make.choose(0, 1, 2),
         make.choose(0, 1), make.byte_room(n),
     )  # fmt: skip
 
@@ -288,7 +304,7 @@ def _aggregated(lib: Any, make: Maker) -> tuple[int, int, int]:
 
 def _aggregate(lib: Any, make: Maker) -> None:
     n, (what, k, written) = make.size(), _aggregated(lib, make)
-    lib.scumble_aggregate(what, make.words(n * k), k, make.mask(n), make.maybe_mask(n), n, make.room(written))
+    lib.scumble_aggregate(what, *make.column(n, k), k, make.mask(n), make.maybe_mask(n), n, make.room(written))
 
 
 def _aggregate_groups(lib: Any, make: Maker) -> None:
@@ -296,14 +312,14 @@ def _aggregate_groups(lib: Any, make: Maker) -> None:
     groups = make.choose(0, 1, 2, 7, 4096, 65536 + 3) if make.integer(0, 9) == 0 else make.choose(0, 1, 2, 7)
     n = make.size(40 if groups > 7 else MOST_ROWS)
     lib.scumble_aggregate_groups(
-        what, make.words(n * k), k, make.words(n), groups, make.mask(n), make.maybe_mask(n), n,
+        what, *make.column(n, k), k, *make.column(n), groups, make.mask(n), make.maybe_mask(n), n,
         make.room(groups * written),
     )  # fmt: skip
 
 
 def _wide(lib: Any, make: Maker) -> None:
     n = make.size()
-    lib.scumble_wide_load(make.words(n), n, make.room(2 * n))
+    lib.scumble_wide_load(*make.column(n), n, make.room(2 * n))
     lib.scumble_wide_fill(int(make.values(1)[0]), int(make.values(1)[0]), n, make.room(2 * n))
     for kernel in (lib.scumble_wide_add, lib.scumble_wide_subtract, lib.scumble_wide_multiply):
         kernel(make.words(2 * n), make.words(2 * n), make.mask(n), n, make.room(2 * n), make.byte_room(1))
@@ -381,7 +397,8 @@ KERNELS: dict[str, Callable[[Any, Maker], None]] = {
             _evaluate,
             _deviation,
             _mask_rows,
-            _unpack_bits,
+            _split_pages,
+            _append_codes,
             _mask_intervals,
             _mask_compare,
         ),

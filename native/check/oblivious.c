@@ -103,45 +103,63 @@ static void mask_rows_of(size_t n)
     scumble_mask_rows(5, n, dummies, malloc(n + 1));
 }
 
-static void unpack_bits_of(size_t n)
+static void split_pages_of(size_t n)
 {
     for (size_t count = 0; count < 3; count++)
-        scumble_unpack_bits(secret_mask(count * (n + 5) + 1), count, n + 5, 3, n, malloc(8 * count * n + 1));
+        scumble_split_pages(secret_mask(count * (n + 5) + 1), count, n + 5, 5, malloc(8 * count * n + 1));
+}
+
+/* Calls run for every type that a column of k values a row may have: several are words. */
+#define EACH_TYPE(k, run) \
+    for (int type = SCUMBLE_INT8; type <= SCUMBLE_FLOAT32; type++) \
+        if (k == 1 || type == SCUMBLE_INT64) \
+    run
+
+static void append_codes_of(size_t n)
+{
+    EACH_TYPE(1, for (int flag = 0; flag < 2; flag++) {
+        scumble_append_codes(secret_words(n), type, flag ? secret_mask(n) : 0, n, 7, secret(n * sizeof(int32_t)));
+    })
 }
 
 static void mask_intervals_of(size_t n)
 {
     for (size_t k = 1; k <= 4; k++)
         for (size_t m = 0; m <= 3; m++)
-            for (int flag = 0; flag < 2; flag++) {
-                scumble_mask_intervals(secret_words(n * k), k, n, flag ? secret_mask(n) : 0, secret_words(2 * m * k), m,
-                                       flag, flag, malloc(n + 1));
-            }
+            EACH_TYPE(k, for (int flag = 0; flag < 2; flag++) {
+                scumble_mask_intervals(secret_words(n * k), type, k, n, flag ? secret_mask(n) : 0,
+                                       secret_words(2 * m * k), m, flag, flag, malloc(n + 1));
+            })
 }
 
 static void mask_compare_of(size_t n)
 {
     for (size_t k = 1; k <= 3; k++)
         for (int op = SCUMBLE_EQ; op <= SCUMBLE_LE; op++)
-            for (int flag = 0; flag < 2; flag++)
-                scumble_mask_compare(secret_words(n * k), secret_words(n * k), k, n, flag ? secret_mask(n) : 0,
-                                     flag ? secret_mask(n) : 0, op, flag, malloc(n + 1));
+            EACH_TYPE(k, for (int flag = 0; flag < 2; flag++) {
+                scumble_mask_compare(secret_words(n * k), type, secret_words(n * k), SCUMBLE_INT64, k, n,
+                                     flag ? secret_mask(n) : 0, flag ? secret_mask(n) : 0, op, flag, malloc(n + 1));
+            })
 }
 
 /* The results that a kernel adds to are secret from the start, as they are after a first page. */
 static void aggregate_of(int what, size_t n, size_t k)
 {
-    for (int flag = 0; flag < 2; flag++)
-        scumble_aggregate(what, secret_words(n * k), k, secret_mask(n), flag ? secret_mask(n) : 0, n,
+    EACH_TYPE(k, for (int flag = 0; flag < 2; flag++) {
+        scumble_aggregate(what, secret_words(n * k), type, k, secret_mask(n), flag ? secret_mask(n) : 0, n,
                           secret_words(2 * k + 3));
+    })
 }
 
+/* The codes are words, or bytes as those of a column of categories. */
 static void aggregate_groups_of(int what, size_t n, size_t k)
 {
     static const size_t groups[] = {0, 1, 7};
-    for (size_t i = 0; i < 3; i++)
-        scumble_aggregate_groups(what, secret_words(n * k), k, secret_codes(n), groups[i], secret_mask(n),
-                                 i ? secret_mask(n) : 0, n, secret_words(groups[i] * (2 * k + 3)));
+    static const int code_types[] = {SCUMBLE_INT64, SCUMBLE_INT64, SCUMBLE_UINT8};
+    EACH_TYPE(k, for (size_t i = 0; i < 3; i++) {
+        scumble_aggregate_groups(what, secret_words(n * k), type, k, secret_codes(n), code_types[i], groups[i],
+                                 secret_mask(n), i ? secret_mask(n) : 0, n, secret_words(groups[i] * (2 * k + 3)));
+    })
 }
 
 /* Alone and by groups, for columns of `least` to `most` words. */
@@ -169,7 +187,7 @@ static void wide_of(size_t n)
 {
     int64_t *a = secret_words(2 * n), *b = secret_words(2 * n), *out = secret_words(2 * n);
     uint8_t *mask = secret_mask(n), *overflow = secret_mask(1);
-    scumble_wide_load(a, n, out);
+    EACH_TYPE(1, scumble_wide_load(a, type, n, out);)
     scumble_wide_fill(secret_word(3), secret_word(-1), n, out);
     scumble_wide_add(a, b, mask, n, out, overflow);
     scumble_wide_subtract(a, b, mask, n, out, overflow);
@@ -241,7 +259,8 @@ static void fold_rows_of(size_t n)
         at_sizes(name##_of); \
     }
 AT_SIZES(mask_rows)
-AT_SIZES(unpack_bits)
+AT_SIZES(split_pages)
+AT_SIZES(append_codes)
 AT_SIZES(mask_intervals)
 AT_SIZES(mask_compare)
 AT_SIZES(wide)
@@ -361,7 +380,8 @@ int main(int argc, char **argv)
     } kernels[] = {{"noise", noise},
                    {"deviation", deviation},
                    {"mask-rows", mask_rows},
-                   {"unpack-bits", unpack_bits},
+                   {"split-pages", split_pages},
+                   {"append-codes", append_codes},
                    {"mask-intervals", mask_intervals},
                    {"mask-compare", mask_compare},
                    {"count", count},

@@ -447,7 +447,7 @@ def test_words_sort_as_duckdb_sorts(db: duckdb.DuckDBPyConnection, declared: str
     type_ = parse_type(declared)
     words = words_in(type_, data.draw(st.lists(WORDS[declared], max_size=8)))
     array = type_.decode(words, None)
-    words = type_.ordered(words)
+    words = type_.ordered(type_.to_page(words)).astype(np.int64, copy=False)
     db.register("t", pa.table({"n": pa.array(range(len(array)), pa.int64()), "c": array}))
     order = _rows(db.execute("SELECT n FROM t ORDER BY c, n"))
     assert order == sorted(range(len(words)), key=lambda row: (words[row].tolist(), row))

@@ -4,8 +4,9 @@ Columns, masks, bounds and keys are SECRET, and so is all that is computed from 
 Shapes, which arrays are given, and the keyword flags are public. No kernel's branches or addresses depend on a secret
 (native/*.c, proven by tests/test_oblivious.py).
 
-A column is an int64 array of shape [n], or [n, k] for k words a row, which compare first word first. A mask or validity
-is a uint8 array of n zeros and ones; no validity means that no row is null. All arrays are C-contiguous. Floats are
+A column is an int64 array of shape [n], or [n, k] for k words a row, which compare first word first. One of a word a
+row may also be narrower, as pages have it: of int8 to int32, uint8 to uint32, or float32. A mask or validity is a uint8
+array of n zeros and ones; no validity means that no row is null. All arrays are C-contiguous. Floats of 64 bits are
 int64 words in the same order as the floats (types/column.py). A wide column is int64 [n, 2]: 128-bit values, least word
 first.
 """
@@ -25,8 +26,10 @@ __all__ = [
     "LE",
     "LT",
     "Mask",
+    "Values",
     "Words",
     "aggregate",
+    "append_codes",
     "check_grid",
     "check_single",
     "check_text",
@@ -41,7 +44,7 @@ __all__ = [
     "place_rows",
     "rows_agree",
     "sort_rows",
-    "unpack_bits",
+    "split_pages",
     "wide_add",
     "wide_fill",
     "wide_load",
@@ -52,6 +55,8 @@ __all__ = [
 
 Words = NDArray[np.int64]
 Mask = NDArray[np.uint8]
+Values = NDArray[Any]
+"""A column of any width."""
 
 EQ: int = lib.SCUMBLE_EQ
 LT: int = lib.SCUMBLE_LT
@@ -80,6 +85,11 @@ _INT64 = np.dtype(np.int64)
 _UINT8 = np.dtype(np.uint8)
 _WORDS = ffi.typeof("int64_t[]")
 _BYTES = ffi.typeof("uint8_t[]")
+_CODES = ffi.typeof("int32_t[]")
+_TYPES: dict[Any, int] = {
+    np.dtype(name): getattr(lib, f"SCUMBLE_{name.upper()}")
+    for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float32")
+}
 _SIGN = np.int64(-(1 << 63))
 _MAGNITUDE = np.int64((1 << 63) - 1)
 
@@ -91,6 +101,16 @@ def _words(array: Words, size: int) -> Any:
     if array.size != size:
         raise ValueError("arrays of one call must have the same number of rows and words")
     return _from_buffer(_WORDS, array)
+
+
+def _values(array: Values, size: int) -> tuple[Any, int]:
+    """A column of any width, and its type."""
+    type_ = _TYPES.get(array.dtype)
+    if type_ is None or (array.ndim > 1 and array.dtype != _INT64):
+        raise TypeError("a column of integers or of floats of 32 bits is needed, of words if it has several a row")
+    if array.size != size:
+        raise ValueError("arrays of one call must have the same number of rows and words")
+    return _from_buffer(array), type_
 
 
 def _written(array: Words, size: int) -> Any:
@@ -109,7 +129,7 @@ def _bytes(array: Mask | None, size: int) -> Any:
     return _from_buffer(_BYTES, array)
 
 
-def _width(x: Words) -> int:
+def _width(x: Values) -> int:
     return 1 if x.ndim == 1 else x.shape[1]
 
 
@@ -123,18 +143,22 @@ def mask_rows(start: int, n: int, dummies: Words) -> Mask:
     return out
 
 
-def unpack_bits(pages: Mask, page_bytes: int, at: int) -> Mask:
-    """The bits that end each page, from byte `at` on, as bytes: see native/oblivious.c for their order."""
-    count, eighth = len(pages) // page_bytes, page_bytes - at
+def split_pages(pages: Mask, page_bytes: int, value_bytes: int) -> Mask:
+    """Move the values that begin each page together to the front, in place; the bits that end it come back as bytes.
+
+    The first eighth of a page's rows has the lowest bit of each byte, and so on.
+    """
+    count, eighth = len(pages) // page_bytes, page_bytes - value_bytes
     if eighth < 0:
-        raise ValueError("the bits have to be within the page")
-    out = np.empty(8 * eighth * count, _UINT8)
-    lib.scumble_unpack_bits(_bytes(pages, count * page_bytes), count, page_bytes, at, eighth, _from_buffer(_BYTES, out))
-    return out
+        raise ValueError("the values have to be within the page")
+    valid = np.empty(8 * eighth * count, _UINT8)
+    target = _from_buffer(_BYTES, pages, require_writable=True)
+    lib.scumble_split_pages(target, count, page_bytes, value_bytes, _from_buffer(_BYTES, valid))
+    return valid
 
 
 def mask_intervals(
-    x: Words, bounds: Words, valid: Mask | None = None, *, negated: bool = False, null_matches: bool = False
+    x: Values, bounds: Words, valid: Mask | None = None, *, negated: bool = False, null_matches: bool = False
 ) -> Mask:
     """1 where x lies in any of the intervals, or in none if negated; null rows match as `null_matches` says.
 
@@ -143,7 +167,7 @@ def mask_intervals(
     n, k, m = len(x), _width(x), len(bounds)
     out = np.empty(n, _UINT8)
     lib.scumble_mask_intervals(
-        _words(x, n * k),
+        *_values(x, n * k),
         k,
         n,
         _bytes(valid, n),
@@ -157,7 +181,7 @@ def mask_intervals(
 
 
 def mask_compare(
-    a: Words, b: Words, op: int, valid_a: Mask | None = None, valid_b: Mask | None = None, *, negated: bool = False
+    a: Values, b: Values, op: int, valid_a: Mask | None = None, valid_b: Mask | None = None, *, negated: bool = False
 ) -> Mask:
     """1 where `a op b` holds, or does not if negated; op is EQ, LT or LE. A null on either side gives 0."""
     if op not in (EQ, LT, LE):
@@ -165,8 +189,8 @@ def mask_compare(
     n, k = len(a), _width(a)
     out = np.empty(n, _UINT8)
     lib.scumble_mask_compare(
-        _words(a, n * k),
-        _words(b, n * k),
+        *_values(a, n * k),
+        *_values(b, n * k),
         k,
         n,
         _bytes(valid_a, n),
@@ -181,6 +205,14 @@ def mask_compare(
 # Aggregates of the rows under a mask
 
 
+def append_codes(codes: NDArray[np.int32], x: Values, valid: Mask | None, size: int) -> None:
+    """Make codes into codes * size + x, in place; x counts as size - 1 where it is null."""
+    n = len(codes)
+    column, type_ = _values(x, n)
+    target = _from_buffer(_CODES, codes, require_writable=True)
+    lib.scumble_append_codes(column, type_, _bytes(valid, n), n, size, target)
+
+
 def no_extremes(k: int = 1, groups: int | None = None) -> Words:
     """What extremes start from, [2, k], or [groups, 2, k]: a least above all values and a greatest below them."""
     out = np.empty((1 if groups is None else groups, 2, k), _INT64)
@@ -189,7 +221,7 @@ def no_extremes(k: int = 1, groups: int | None = None) -> Words:
 
 
 def aggregate(
-    what: int, x: Words | None, mask: Mask, valid: Mask | None, codes: Words | None, out: NDArray[Any]
+    what: int, x: Values | None, mask: Mask, valid: Mask | None, codes: Values | None, out: NDArray[Any]
 ) -> None:
     """Add one part, of CODES, of the rows under the mask to `out`; with codes, of each group's rows to out[group].
 
@@ -204,23 +236,23 @@ def aggregate(
         raise ValueError("the column has not the words that this aggregate reads")
     if out.nbytes != 8 * (words or 2 * k) * (1 if codes is None else len(out)):
         raise ValueError("the results have not the words that this aggregate writes")
-    column = _NULL if x is None else _words(x, n * k)
+    column = (_NULL, _TYPES[_INT64]) if x is None else _values(x, n * k)
     target = _from_buffer(out, require_writable=True)
     if codes is None:
-        lib.scumble_aggregate(what, column, k, _bytes(mask, n), _bytes(valid, n), n, target)
+        lib.scumble_aggregate(what, *column, k, _bytes(mask, n), _bytes(valid, n), n, target)
     else:
         rows = _bytes(mask, n), _bytes(valid, n), n
-        lib.scumble_aggregate_groups(what, column, k, _words(codes, n), len(out), *rows, target)
+        lib.scumble_aggregate_groups(what, *column, k, *_values(codes, n), len(out), *rows, target)
 
 
 # Wide columns. `overflow`, a uint8 array of one, is set to 1 if a result under the mask leaves 128 bits
 
 
-def wide_load(x: Words) -> Words:
+def wide_load(x: Values) -> Words:
     """A column as a wide one."""
     n = len(x)
     out = np.empty((n, 2), _INT64)
-    lib.scumble_wide_load(_words(x, n), n, _from_buffer(_WORDS, out))
+    lib.scumble_wide_load(*_values(x, n), n, _from_buffer(_WORDS, out))
     return out
 
 

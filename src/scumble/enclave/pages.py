@@ -12,7 +12,7 @@ import os
 import struct
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from itertools import repeat
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -21,13 +21,23 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
-from scumble.enclave.kernels import Mask, Words, unpack_bits
+from scumble.enclave.kernels import Mask, Values, Words, split_pages
 from scumble.errors import Tampered
 from scumble.types import Column, ColumnType
 from scumble.wire.catalog import TAG_BYTES, Run, Table
 from scumble.wire.storage import Storage
 
-__all__ = ["KEY_BYTES", "NONCE_BYTES", "DataKeys", "FetchedColumn", "RunReader", "RunWriter", "Scratch", "reseal_run"]
+__all__ = [
+    "KEY_BYTES",
+    "NONCE_BYTES",
+    "DataKeys",
+    "FetchedColumn",
+    "Room",
+    "RunReader",
+    "RunWriter",
+    "Scratch",
+    "reseal_run",
+]
 
 
 KEY_BYTES = 32
@@ -88,7 +98,29 @@ class Scratch:
 CACHED_ADDRESSES = 1 << 16
 RESEALED_PAGES = 64  # at a time
 
-Values = NDArray[Any]
+
+class Room:
+    """SECRET: bytes for pages, used again and again: fresh ones would cost a page fault for every 4 KiB.
+
+    Who reads a column into it is done with what was there before.
+    """
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+        self._cut: dict[int, list[memoryview]] = {}
+
+    def cut(self, size: int, count: int) -> tuple[NDArray[np.uint8], list[memoryview]]:
+        """The first `count` pieces of `size` bytes, as one array and one by one; perhaps more of these."""
+        if len(self._bytes) < size * count:
+            self._bytes, self._cut = bytearray(size * count), {}
+        pieces = self._cut.get(size, [])
+        if len(pieces) < count:
+            whole = memoryview(self._bytes)
+            pieces = self._cut[size] = [whole[at : at + size] for at in range(0, size * count, size)]
+        return np.frombuffer(self._bytes, np.uint8, size * count), pieces
+
+    def __repr__(self) -> str:
+        return f"Room(bytes={len(self._bytes)})"
 
 
 @dataclass(slots=True)
@@ -104,9 +136,14 @@ class FetchedColumn:
         return self.values if self.values.itemsize == 8 else self.type.widened(self.values)
 
     @property
-    def ordered(self) -> Words:
-        """Words to compare with those of another column."""
-        return self.type.ordered(self.words)
+    def scanned(self) -> Values:
+        """The column as kernels read it."""
+        return self.type.scanned(self.values)
+
+    @property
+    def ordered(self) -> Values:
+        """The column to compare with another."""
+        return self.type.ordered(self.values)
 
 
 class _Sealing:
@@ -193,44 +230,41 @@ class RunReader:
         self._sealing = _Sealing(keys, table, run.id, run.pages, run.page_rows)
         self._sizes = [self._sealing.page_bytes(column) for column in range(len(table.schema))]
         self._pages = run.pages
-        self._tags: dict[int, list[bytes]] = {}
-        self._sealed = bytearray()  # reused: a session does one thing at a time
+        self._tags: dict[int, bytes] = {}
+        self._sealed = Room()  # a session does one thing at a time
 
-    def fetch(self, column: int, first_page: int, pages: int) -> FetchedColumn:
-        plain = self.open_pages(column, first_page, pages)
+    def fetch(self, column: int, first_page: int, pages: int, room: Room | None = None) -> FetchedColumn:
+        """Some pages as a column, opened into `room` if there is one: then it is good until that is used again."""
+        plain = self.open_pages(column, first_page, pages, room)
         return _column_form(self._sealing.columns[column], self._sealing.page_rows, plain, pages)
 
-    def open_pages(self, column: int, first_page: int, pages: int) -> NDArray[np.uint8]:
+    def open_pages(self, column: int, first_page: int, pages: int, room: Room | None = None) -> NDArray[np.uint8]:
         """Pages one after the other, opened but in their form."""
         size = self._sizes[column]
         slot, tags = size + TAG_BYTES, self._tags.get(column) or self._load_tags(column)
-        if not 0 <= first_page <= first_page + pages <= self._pages:
+        end = first_page + pages
+        if not 0 <= first_page <= end <= self._pages:
             raise Tampered
-        if len(self._sealed) < pages * slot:
-            self._sealed = bytearray(pages * slot)
-        sealed, plain = self._sealed, np.empty(pages * size, np.uint8)
-        source, target = memoryview(sealed), plain.data
-        self._storage.read(self.run.id, column, first_page, pages, source[: pages * slot])
-        open_into, address = self._sealing.cipher.decrypt_into, self._sealing.address
-        at = to = 0
+        sealed, sources = self._sealed.cut(slot, pages)
+        plain, targets = (room or Room()).cut(size, pages)
+        self._storage.read(self.run.id, column, first_page, pages, sealed.data)
+        if sealed.reshape(pages, slot)[:, size:].tobytes() != tags[first_page * TAG_BYTES : end * TAG_BYTES]:
+            raise Tampered
+        open_into = self._sealing.cipher.decrypt_into
+        addresses = map(self._sealing.address, repeat(column), range(first_page, end))
         try:
-            for page in range(first_page, first_page + pages):
-                nonce, associated = address(column, page)
-                end = at + slot
-                if sealed[end - TAG_BYTES : end] != tags[page]:
-                    raise Tampered
-                open_into(nonce, source[at:end], associated, target[to : to + size])
-                at, to = end, to + size
+            for (nonce, associated), source, target in zip(addresses, sources, targets, strict=False):
+                open_into(nonce, source, associated, target)
         except InvalidTag:
             raise Tampered from None
         return plain
 
-    def _load_tags(self, column: int) -> list[bytes]:
+    def _load_tags(self, column: int) -> bytes:
         tags = self._storage.tags(self.run.id, column)
         if hashlib.sha256(tags).hexdigest() != self.run.tag_hashes[column] or len(tags) != self.run.pages * TAG_BYTES:
             raise Tampered
-        self._tags[column] = [tags[at : at + TAG_BYTES] for at in range(0, len(tags), TAG_BYTES)]
-        return self._tags[column]
+        self._tags[column] = tags
+        return tags
 
 
 def reseal_run(storage: Storage, table: Table, run: Run, reader: RunReader, keys: DataKeys) -> Run:
@@ -266,15 +300,16 @@ def _packed(valid: Mask, pages: int) -> NDArray[np.uint8]:
 
 
 def _column_form(column: Column, page_rows: int, raw: NDArray[np.uint8], pages: int) -> FetchedColumn:
+    """The values and validities of pages; moves the values within `raw`."""
     kind = column.type
     valid: Mask | None = None
     if column.nullable:
-        value_bytes = page_rows * kind.width_bytes
-        page_bytes = column.page_bytes(page_rows)
-        by_page = raw.reshape(pages, page_bytes)
+        value_bytes, page_bytes = page_rows * kind.width_bytes, column.page_bytes(page_rows)
         if column.null_bits:
-            valid = unpack_bits(raw, page_bytes, value_bytes)
+            valid = split_pages(raw, page_bytes, value_bytes)
+            raw = raw[: pages * value_bytes]
         else:
+            by_page = raw.reshape(pages, page_bytes)
             valid = np.ascontiguousarray(by_page[:, value_bytes:]).reshape(-1)
-        raw = np.ascontiguousarray(by_page[:, :value_bytes]).reshape(-1)
+            raw = np.ascontiguousarray(by_page[:, :value_bytes]).reshape(-1)
     return FetchedColumn(kind.from_page(raw), valid, kind)

@@ -5,6 +5,7 @@ bounds and answers are SECRET; plans and page numbers are public. An error may d
 nevertheless, and only then the error is raised.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from math import prod
@@ -15,8 +16,8 @@ from numpy.typing import NDArray
 
 from scumble.enclave import kernels
 from scumble.enclave.dummies import Dummies
-from scumble.enclave.kernels import Mask, Words
-from scumble.enclave.pages import FetchedColumn, RunReader
+from scumble.enclave.kernels import Mask, Values, Words
+from scumble.enclave.pages import FetchedColumn, Room, RunReader
 from scumble.errors import InvalidParameter
 from scumble.types import Schema
 from scumble.wire.catalog import Table
@@ -84,14 +85,29 @@ def _compiled_in(leaf: In, schema: Schema) -> Evaluate:
         fetched = columns(place)
         intervals = bounds[these].reshape(shape)
         return kernels.mask_intervals(
-            fetched.words, intervals, fetched.valid, negated=negated, null_matches=null_matches
+            fetched.scanned, intervals, fetched.valid, negated=negated, null_matches=null_matches
         )
 
     return contains
 
 
+class _Rooms(threading.local):
+    """SECRET: a thread's rooms for the columns of one batch, of which it has one at a time."""
+
+    def __init__(self) -> None:
+        self._rooms: list[Room] = []
+
+    def first(self, count: int) -> list[Room]:
+        """So many rooms, or more."""
+        self._rooms += [Room() for _ in range(count - len(self._rooms))]
+        return self._rooms
+
+
+_ROOMS = _Rooms()
+
+
 class Batch:
-    """SECRET: the rows of some pages, and which of them match."""
+    """SECRET: the rows of some pages, and which of them match. It is good until the thread's next batch."""
 
     mask: Mask
 
@@ -104,7 +120,10 @@ class Batch:
         dummies: Dummies,
         predicate: Evaluate,
     ) -> None:
-        self._columns = {place: reader.fetch(place, first_page, pages) for place in columns}
+        rooms = _ROOMS.first(len(columns))
+        self._columns = {
+            place: reader.fetch(place, first_page, pages, room) for place, room in zip(columns, rooms, strict=False)
+        }
         self._wide: dict[Expression, Words] = {}
         self._dummies, self._predicate = dummies, predicate
         self._first_row = first_page * reader.run.page_rows
@@ -127,15 +146,15 @@ class Batch:
             first = first & other
         return first
 
-    def codes(self, columns: tuple[int, ...], sizes: tuple[int, ...]) -> Words:
+    def codes(self, columns: tuple[int, ...], sizes: tuple[int, ...]) -> Values:
         """The group of every row: the columns' codes as digits, of which null is the greatest."""
-        combined: Words = np.zeros(self.rows, np.int64)
+        first = self.column(columns[0])
+        if len(columns) == 1 and first.valid is None:
+            return first.scanned
+        combined = np.zeros(self.rows, np.int32)
         for place, size in zip(columns, sizes, strict=True):
             fetched = self.column(place)
-            code = fetched.words
-            if fetched.valid is not None:
-                code = code * fetched.valid + (size - 1) * (1 - fetched.valid.astype(np.int64))
-            combined = combined * size + code
+            kernels.append_codes(combined, fetched.scanned, fetched.valid, size)
         return combined
 
     def wide(self, expression: Expression, overflow: Mask) -> Words:
@@ -148,7 +167,7 @@ class Batch:
     def _evaluate(self, expression: Expression, overflow: Mask) -> Words:
         match expression:
             case ("column", place):
-                return kernels.wide_load(self.column(place).words)
+                return kernels.wide_load(self.column(place).scanned)
             case ("constant", value):
                 return kernels.wide_fill(value, self.rows)
         operator, left, right = expression
@@ -204,9 +223,9 @@ class Accumulation:
         return slice(slot.offset, slot.offset + slot.words * self._groups)
 
 
-def _values(batch: Batch, aggregate: Aggregate, part: Part, answer: Words) -> Words:
+def _values(batch: Batch, aggregate: Aggregate, part: Part, answer: Words) -> Values:
     if aggregate.column is not None:
-        return batch.column(aggregate.column).words
+        return batch.column(aggregate.column).scanned
     assert aggregate.argument is not None  # noqa: S101  only a count has none, and it has no other parts
     wide = batch.wide(aggregate.argument, answer[:1].view(np.uint8)[:1])
     return kernels.wide_ordered(wide) if part is EXTREMES else wide

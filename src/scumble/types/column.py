@@ -124,9 +124,13 @@ class ColumnType(ABC):
         """The words of values as pages have them. No work depends on a value."""
         return values.astype(np.int64, copy=False)
 
-    def ordered(self, words: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Words that are equal where values are, to compare one column with another. No work depends on a value."""
-        return words
+    def scanned(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values as pages have them, in a form whose words the kernels know. No work depends on a value."""
+        return values
+
+    def ordered(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The same in a form whose words are equal where values are, to compare one column with another."""
+        return self.scanned(values)
 
     @cached_property
     def _page_dtype(self) -> "np.dtype[Any]":

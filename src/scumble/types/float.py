@@ -96,7 +96,11 @@ class FloatType(ColumnType):
     def widened(self, values: NDArray[Any]) -> NDArray[np.int64]:
         return _words_of(values.view(np.float32).astype(np.float64)) if self._is_short else values
 
-    def ordered(self, words: NDArray[np.int64]) -> NDArray[np.int64]:
+    def scanned(self, values: NDArray[Any]) -> NDArray[Any]:
+        return values.view(np.float32) if self._is_short else values
+
+    def ordered(self, values: NDArray[Any]) -> NDArray[Any]:
+        words = self.widened(values)
         equal: NDArray[np.int64] = words + (words == _MINUS_ZERO)
         return equal
 

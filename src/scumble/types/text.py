@@ -108,6 +108,9 @@ class TextType(ColumnType):
         words[:, -1:] = lengths.view(np.int64)
         return words
 
+    def scanned(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        return self.widened(values)
+
     @cached_property
     def full_interval(self) -> Interval:
         letters = self.words - 1

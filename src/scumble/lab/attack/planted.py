@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
-from scumble.enclave.pages import DataKeys, RunReader
+from scumble.enclave.pages import DataKeys, Room, RunReader
 from scumble.enclave.sessions import EnclaveSession, TrustedEnclave
 from scumble.enclave.versions import OpenVersion
 from scumble.wire.catalog import TAG_BYTES, Run, Table
@@ -47,8 +47,9 @@ class _UncheckedReader(RunReader):
         super().__init__(storage, keys, table, run)
         self._cipher = AES(keys._derive(b"scumble run v1", bytes.fromhex(run.id)))
 
-    def open_pages(self, column: int, first_page: int, pages: int) -> NDArray[np.uint8]:
+    def open_pages(self, column: int, first_page: int, pages: int, room: Room | None = None) -> NDArray[np.uint8]:
         """Pages one after the other, as GCM's counter mode deciphers them."""
+        del room
         size = self._sizes[column]
         slot = size + TAG_BYTES
         sealed = bytearray(pages * slot)
