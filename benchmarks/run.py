@@ -33,6 +33,7 @@ GROUPS = {
         "database.load",
         "database.wide_rows",
         "database.storage",
+        "database.widths",
     ),
     "service": ("service.clients", "gateway"),
 }
