@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scumble.enclave.grants import AccessList
 from scumble.enclave.manifests import seal_manifest
-from scumble.enclave.pages import DataKeys, RunReader, RunWriter, Scratch, reseal_run
+from scumble.enclave.pages import DataKeys, Room, RunReader, RunWriter, Scratch, reseal_run
 from scumble.errors import Tampered
 from scumble.types import Schema, parse_type
 from scumble.wire.catalog import TAG_BYTES, Catalog, Run, Table
@@ -45,11 +45,11 @@ def _written(table: Table, storage: MemoryStorage, run: str = RUN, keys: DataKey
     return Run(run, "b", None, ROWS, PAGE_ROWS, None, writer.finish())
 
 
-def _check(table: Table, reader: RunReader) -> None:
+def _check(table: Table, reader: RunReader, room: Room | None = None) -> None:
     for column in range(len(table.schema)):
         words, valid = _words(table, column)
         for first, pages in ((0, PAGES), (0, 1), (4, 1), (1, 3)):
-            got = reader.fetch(column, first, pages)
+            got = reader.fetch(column, first, pages, room)
             rows = slice(first * PAGE_ROWS, (first + pages) * PAGE_ROWS)
             assert (got.words == words[rows]).all()
             assert got.words.dtype == np.int64
@@ -65,6 +65,28 @@ def test_no_pages_have_no_rows(kind: str) -> None:
     fetched = reader.fetch(0, 2, 0)
     assert len(fetched.words) == 0
     assert fetched.valid is None or len(fetched.valid) == 0
+
+
+def test_a_room_is_used_again_for_columns_of_any_width() -> None:
+    """Whatever it held: longer pages, shorter ones, more of them or fewer."""
+    table, storage = table_of(*TYPES, *(f"{kind} not null" for kind in TYPES)), MemoryStorage()
+    reader, room = RunReader(storage, KEYS, table, _written(table, storage)), Room()
+    for _ in range(2):
+        _check(table, reader, room)
+    first = reader.fetch(0, 0, 1).words.copy()
+    assert (reader.fetch(0, 0, 1, room).words == first).all()
+    assert repr(room).startswith("Room(bytes=")
+
+
+def test_what_is_fetched_without_a_room_stays() -> None:
+    table, storage = table_of("smallint"), MemoryStorage()
+    reader = RunReader(storage, KEYS, table, _written(table, storage))
+    before = reader.fetch(0, 0, 1)
+    assert before.valid is not None
+    words, valid = before.words.copy(), before.valid.copy()
+    reader.fetch(0, 1, 1)
+    assert (before.words == words).all()
+    assert (before.valid == valid).all()
 
 
 @pytest.mark.parametrize("older", [False, True])
