@@ -10,7 +10,8 @@ from pathlib import Path
 from cffi import FFI
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ["noise.c", "segments.c", "oblivious.c", "narrow.c", "wide.c", "sort.c", "compact.c", "place.c", "validate.c"]
+NAMES = ("noise", "segments", "mask", "narrow", "aggregate", "wide", "sort", "compact", "place", "validate")
+SOURCES = [f"{name}.c" for name in NAMES]
 # No -march: a wheel must run on every x86-64; hot loops are cloned for AVX2 in the source instead.
 # No contraction into fused multiply-add: the same index file must answer the same on every machine.
 FLAGS = ["-std=c11", "-O3", "-ffp-contract=off", "-Wall", "-Wextra"]

@@ -10,6 +10,9 @@
 /* Rows in a block: their words and masks stay in the first cache. Sums in 32 bits rely on it. */
 enum { BLOCK = 1024 };
 
+/* Rows whose comparisons of several words are under way at once. */
+enum { PART = 256 };
+
 /* The bytes of a value. */
 size_t scumble_value_bytes(int type);
 
