@@ -8,17 +8,26 @@ from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scumble.errors import FileError, InvalidParameter, NotFitted
+from scumble.errors import InvalidParameter, NotFitted
 from scumble.index.blocks import LEAST_RANKS, Blocks
 from scumble.index.contract import Index, Terms, check_count
 from scumble.index.curve import MAX_ROWS, Histogram, MonotoneCurve, NoisyCurve, make_monotone
-from scumble.index.file import MECHANISMS, IndexModel, block_bytes, decode, encode, fixed_bytes, most_segments
+from scumble.index.file import (
+    MECHANISMS,
+    IndexModel,
+    block_bytes,
+    decode,
+    encode,
+    fixed_bytes,
+    most_segments,
+    read_file,
+    write_file,
+)
 from scumble.index.hint import Hint
 from scumble.index.mechanisms import Halves
 from scumble.index.mechanisms.hinted import CHECK_SHARE, HintedCells, follows, hinted_cells, release_hinted
@@ -281,23 +290,12 @@ class DPPLRIndex(Index):
     # --- file and picture --------------------------------------------------------------------------
 
     def save(self, path: str | PathLike[str]) -> None:
-        try:
-            Path(path).write_bytes(encode(self.model))
-        except OSError as error:
-            raise FileError(
-                f"cannot write the index file: {error.strerror}", hint=f"check the path {path}, and its permissions"
-            ) from error
+        write_file(path, encode(self.model))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """Read an index file; no data is needed."""
-        try:
-            data = Path(path).read_bytes()
-        except OSError as error:
-            raise FileError(
-                f"cannot read the index file: {error.strerror}", hint=f"check the path {path}, and its permissions"
-            ) from error
-        model = decode(data)
+        model = decode(read_file(path))
         index = cls(
             max_error=model.segments.max_error,
             mechanism=model.mechanism,

@@ -30,7 +30,7 @@ from scumble.lab.comparators.dp_bplus_tree import DPBPlusTreeIndex
 from scumble.lab.comparators.dp_rmi import DPRMIIndex
 from scumble.lab.comparators.fmi import FMIIndex
 from scumble.lab.comparators.fmi_perceptrons import FMIPerceptronsIndex
-from scumble.lab.comparators.saved import SavedIndex, decode, read
+from scumble.lab.comparators.saved import SavedIndex, decode
 
 __all__ = [
     "COMPARATORS",
@@ -62,5 +62,5 @@ COMPARATORS: dict[str, type[SavedIndex]] = {
 
 def load(path: str | PathLike[str]) -> Index:
     """Read an index that was saved, whichever it is: a comparator, or a `DPPLRIndex`."""
-    data = read(path)
+    data = file.read_file(path)
     return DPPLRIndex.load(path) if data.startswith(file.MAGIC) else decode(data, COMPARATORS)

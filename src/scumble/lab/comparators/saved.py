@@ -11,16 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from os import PathLike
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.errors import Corrupt, DomainError, FileError, InvalidParameter, NewerVersion
+from scumble.errors import Corrupt, DomainError, InvalidParameter, NewerVersion
 from scumble.index.contract import Index, Positions, Terms
 from scumble.index.curve import MAX_ROWS
-from scumble.index.file import _packed_domain, _unpacked_domain
+from scumble.index.file import packed_domain, read_file, unpacked_domain, write_file
 from scumble.privacy.budget import from_ratio, ratio
 from scumble.types import Domain, parse_domain
 
@@ -79,36 +78,20 @@ class SavedIndex(Index):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write a file from which `load` reads the index."""
-        data = encode(self)
-        try:
-            Path(path).write_bytes(data)
-        except OSError as error:
-            raise FileError(
-                f"cannot write the index file: {error.strerror}", hint=f"check the path {path}, and its permissions"
-            ) from error
+        write_file(path, encode(self))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """Read an index of this kind; `comparators.load` reads any."""
-        index = decode(read(path), {cls.kind: cls})
+        index = decode(read_file(path), {cls.kind: cls})
         assert isinstance(index, cls)  # noqa: S101  no other kind was offered
         return index
-
-
-def read(path: str | PathLike[str]) -> bytes:
-    """The bytes of an index file."""
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise FileError(
-            f"cannot read the index file: {error.strerror}", hint=f"check the path {path}, and its permissions"
-        ) from error
 
 
 def encode(index: SavedIndex) -> bytes:
     """The file of a fitted index."""
     positions, terms, state = index.positions, index._terms, index._state()
-    domain, keys = _packed_domain(positions.domain)
+    domain, keys = packed_domain(positions.domain)
     header = {
         "kind": index.kind,
         "domain": domain,
@@ -158,7 +141,7 @@ def _parsed(body: bytes) -> tuple[dict[str, Any], bytes]:
 def _restored(kind: type[SavedIndex], header: dict[str, Any], rest: bytes) -> SavedIndex:
     key_bytes = header["key_bytes"]
     if key_bytes:
-        domain, taken = _unpacked_domain(header["domain"], rest[:key_bytes])
+        domain, taken = unpacked_domain(header["domain"], rest[:key_bytes])
         if taken != key_bytes:
             raise ValueError("a list of another length")
     else:
