@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scumble.errors import BudgetError, BudgetUsed, InvalidParameter, NotFitted
 from scumble.index.curve import MAX_ROWS, Histogram
 from scumble.privacy.budget import Budget, Exact, exact
+from scumble.privacy.noise import Noise
 from scumble.types import Domain
 
 __all__ = [
@@ -160,20 +161,36 @@ class Index(ABC):
             check_domain(domain)
             histogram = Histogram.of_ranks(domain.ranks(keys), domain.size)
             terms = self._agree(histogram, domain, budget, beta, capacity)
-        return self._fitted(histogram, terms)
+        return self._fitted(histogram, terms, Noise.fresh())
 
     def fit_counts(
         self, counts: ArrayLike, *, domain: Domain, budget: Budget, beta: Exact = 1e-6, capacity: int | None = None
     ) -> Self:
         """Learn the index of a ready histogram: one count for every rank of the domain.
 
-        For tables larger than memory, and for the enclave, which counts obliviously.
+        For tables larger than memory.
+        """
+        return self.unsafe_fit_counts(counts, Noise.fresh(), domain=domain, budget=budget, beta=beta, capacity=capacity)
+
+    def unsafe_fit_counts(
+        self,
+        counts: ArrayLike,
+        noise: Noise,
+        *,
+        domain: Domain,
+        budget: Budget,
+        beta: Exact = 1e-6,
+        capacity: int | None = None,
+    ) -> Self:
+        """Do as `fit_counts`, with noise that was derived: from these rows, or the release would not be private.
+
+        For the enclave, which counts obliviously, and must release the same again for the same rows.
         """
         with _refusals_cost_nothing(budget):
             check_domain(domain)
             histogram = Histogram.of_counts(counts, domain.size)
             terms = self._agree(histogram, domain, budget, beta, capacity)
-        return self._fitted(histogram, terms)
+        return self._fitted(histogram, terms, noise)
 
     def _agree(self, histogram: Histogram, domain: Domain, budget: Budget, beta: Exact, capacity: int | None) -> Terms:
         """Refuse whatever would make the build fail after the budget is drawn; then draw it."""
@@ -183,8 +200,8 @@ class Index(ABC):
         budget.draw()
         return terms
 
-    def _fitted(self, histogram: Histogram, terms: Terms) -> Self:
-        self._positions = self._build(histogram, terms)
+    def _fitted(self, histogram: Histogram, terms: Terms, noise: Noise) -> Self:
+        self._positions = self._build(histogram, terms, noise)
         self._terms = terms
         return self
 
@@ -198,8 +215,11 @@ class Index(ABC):
         """Refuse what this kind of index cannot do: nothing has been spent yet."""
 
     @abstractmethod
-    def _build(self, histogram: Histogram, terms: Terms) -> Positions:
-        """Release the index. The budget has been drawn: spend no more than terms.epsilon and terms.delta."""
+    def _build(self, histogram: Histogram, terms: Terms, noise: Noise) -> Positions:
+        """Release the index. The budget has been drawn: spend no more than terms.epsilon and terms.delta.
+
+        All noise is drawn from streams of `noise`, one for each question.
+        """
 
     @property
     def positions(self) -> Positions:

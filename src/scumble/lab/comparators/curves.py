@@ -19,7 +19,7 @@ from scumble.index.slack import shift
 from scumble.lab.comparators.limits import check_memory, check_scale
 from scumble.lab.comparators.saved import MOST_POSITIONS, SavedIndex, State
 from scumble.privacy.budget import Budget, Exact, show
-from scumble.privacy.noise import add_discrete_laplace
+from scumble.privacy.noise import Noise, add_discrete_laplace
 from scumble.types import Domain
 
 __all__ = ["CryptEpsilonIndex", "ExactIndex", "SpecialIndex", "TwoCurves", "TwoCurvesIndex"]
@@ -104,14 +104,15 @@ class CryptEpsilonIndex(TwoCurvesIndex):
         check_scale(terms.domain.size / terms.epsilon)
         check_memory(8 * terms.domain.size)
 
-    def _build(self, histogram: Histogram, terms: Terms) -> TwoCurves:
+    def _build(self, histogram: Histogram, terms: Terms, noise: Noise) -> TwoCurves:
         """Release the curve with noise on each of its N points.
 
         Sensitivity: N in L1, since a row of the first rank moves every point by 1; neighbours: one row added or
         removed; cost: epsilon; the paper's section 2 and appendix A.1; docs/privacy.md 8.1.
         """
         curve = np.cumsum(histogram.counts)
-        add_discrete_laplace(curve, terms.domain.size / terms.epsilon)
+        scale = terms.domain.size / terms.epsilon
+        add_discrete_laplace(curve, scale, noise.stream(self.kind, scale, len(curve)))
         capacity = max(0, int(curve.max())) if terms.capacity is None else terms.capacity
         return TwoCurves(terms.domain, curve, curve, capacity)
 
@@ -137,7 +138,7 @@ class SpecialIndex(TwoCurvesIndex):
         check_scale(special_scale(terms))
         check_memory(24 * terms.domain.size)
 
-    def _build(self, histogram: Histogram, terms: Terms) -> TwoCurves:
+    def _build(self, histogram: Histogram, terms: Terms, noise: Noise) -> TwoCurves:
         """Release the curve twice, each time with noise on all N points, shifted to one side and truncated there.
 
         Sensitivity: N in L1 for each of the two, which get half of epsilon each; neighbours: one row added or removed;
@@ -147,8 +148,8 @@ class SpecialIndex(TwoCurvesIndex):
         scale, moved = special_scale(terms), special_shift(terms)
         curve = np.cumsum(histogram.counts)
         lower, upper = curve.copy(), curve.copy()
-        add_discrete_laplace(lower, scale)
-        add_discrete_laplace(upper, scale)
+        for side, bound in (("lower", lower), ("upper", upper)):
+            add_discrete_laplace(bound, scale, noise.stream(self.kind, side, scale, moved, len(bound)))
         lower -= moved
         upper += moved
         np.minimum(lower, curve, out=lower)
@@ -225,7 +226,7 @@ class ExactIndex(TwoCurvesIndex):
             "an exact index takes no budget: it leaks, and no epsilon covers it", hint="leave the budget out"
         )
 
-    def _build(self, histogram: Histogram, terms: Terms) -> TwoCurves:
+    def _build(self, histogram: Histogram, terms: Terms, noise: Noise) -> TwoCurves:
         return _curves(histogram, terms.domain, terms.capacity)
 
     @property

@@ -19,7 +19,7 @@ from scumble.index.slack import shift
 from scumble.lab.comparators.curves import TwoCurves, TwoCurvesIndex
 from scumble.lab.comparators.limits import check_memory
 from scumble.lab.comparators.saved import State
-from scumble.privacy.noise import add_discrete_laplace
+from scumble.privacy.noise import Noise, add_discrete_laplace
 from scumble.types import Domain
 
 __all__ = ["DPBPlusTreeIndex", "RoutingTree"]
@@ -91,7 +91,7 @@ class DPBPlusTreeIndex(TwoCurvesIndex):
     def _check(self, terms: Terms) -> None:
         check_memory(24 * terms.domain.size)  # the noise is always within bounds: 27 levels at most
 
-    def _build(self, histogram: Histogram, terms: Terms) -> TwoCurves:
+    def _build(self, histogram: Histogram, terms: Terms, noise: Noise) -> TwoCurves:
         """Release the count of every node, and lay the leaves out as their noisy counts say.
 
         Sensitivity: 1 a level in L1; neighbours: one row added or removed; cost: epsilon; the paper's section 2 and
@@ -99,7 +99,7 @@ class DPBPlusTreeIndex(TwoCurvesIndex):
         """
         tree = _tree(terms)
         nodes = tree.nodes(histogram.counts)
-        add_discrete_laplace(nodes, tree.scale)
+        add_discrete_laplace(nodes, tree.scale, noise.stream(self.kind, tree.scale, tree.leaves))
         self._nodes = nodes
         return _laid_out(terms.domain, tree, nodes, self._overflow(terms))
 
