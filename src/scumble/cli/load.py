@@ -18,7 +18,7 @@ from scumble.cli.database import Json, Key, Target, opened
 from scumble.cli.suggest import as_json
 from scumble.cli.terminal import bar, count, print_result
 from scumble.errors import InvalidParameter
-from scumble.index.file import decoded
+from scumble.index.kinds import decoded
 from scumble.index.summary import summarize
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.ledger import Ledger
@@ -184,7 +184,7 @@ def _as_lines(report: LoadReport) -> list[str]:
             continue
         about = summarize(decoded(run.index))
         lines.append(
-            f"  index     {run.attribute} {about.domain}: {count(about.segments, 'segment')} in {about.bytes:,} bytes, "
+            f"  index     {run.attribute} {about.domain}: {about.shape} in {about.bytes:,} bytes, "
             f"slack {about.slack_rows:,} rows{_held(run)}"
         )
     return lines

@@ -5,11 +5,11 @@ the budget before any noise; lookups; and, for the owner of the data, how lookup
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,12 +20,16 @@ from scumble.privacy.budget import Budget, Exact, exact
 from scumble.privacy.noise import Noise
 from scumble.types import Domain
 
+if TYPE_CHECKING:
+    from scumble.index.blocks import Blocks
+
 __all__ = [
     "POINT",
     "Index",
     "Outcome",
     "PositionRange",
     "Positions",
+    "RunIndex",
     "Terms",
     "check_beta",
     "check_count",
@@ -107,6 +111,33 @@ class Positions(ABC):
         starts *= firsts > 0
         np.clip(starts, 0, stops, out=starts)
         return starts, stops
+
+
+class RunIndex(Positions):
+    """PUBLIC: what a run's catalog entry holds: what answers lookups, what it cost, and what it promises.
+
+    `beta` bounds the chance that any lookup at all loses a row: 1 if nothing is promised, 0 if none ever does. In
+    `blocks`, positions are those of rows that are laid out so, and not of the sorted rows.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    beta: Fraction
+    mechanism: str
+    blocks: "Blocks | None"
+
+    @property
+    @abstractmethod
+    def usual_slack(self) -> int:
+        """What each end of a lookup is widened by, on average."""
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """Its file, from which `index/kinds.py` reads it back."""
+
+    def extra_rows(self, ranks: Sequence[tuple[int, int]], lookups: int) -> int:
+        """About how many rows beyond their answers so many lookups read, those of these ranges of ranks among them."""
+        return 2 * self.usual_slack * lookups
 
 
 # Beyond 320 the tables of the paper's bound would have no cell, beyond 745 a variance would underflow to nothing.

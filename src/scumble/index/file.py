@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from scumble.errors import Corrupt, DomainError, FileError, InvalidParameter, NewerVersion
 from scumble.index.blocks import LEAST_RANKS, Blocks
-from scumble.index.contract import Positions
+from scumble.index.contract import RunIndex
 from scumble.index.hint import Hint
 from scumble.index.mechanisms import Mechanism
 from scumble.index.mechanisms.paper import PAPER
@@ -70,7 +70,7 @@ MOST_SPAN = 2**62
 
 
 @dataclass(frozen=True, eq=False)
-class IndexModel(Positions):
+class IndexModel(RunIndex):
     """PUBLIC: the index that a file holds. In blocks, `slack_rows` is the largest of theirs.
 
     The segments are over ranks, or over the marks that a hint gives them.
@@ -117,6 +117,9 @@ class IndexModel(Positions):
             return self.blocks.stops_at(ranks, rows)
         rows += self.slack_rows
         return rows
+
+    def to_bytes(self) -> bytes:
+        return encode(self)
 
     @property
     def segment_ranks(self) -> IntArray:

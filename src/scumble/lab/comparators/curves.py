@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scumble.errors import InvalidParameter
-from scumble.index.contract import Positions, Terms, check_domain, check_request
+from scumble.index.contract import MOST_EPSILON, Positions, Terms, check_domain, check_request
 from scumble.index.curve import Histogram
 from scumble.index.slack import shift
 from scumble.lab.comparators.limits import check_memory, check_scale
@@ -61,6 +61,8 @@ class TwoCurves(Positions):
 class TwoCurvesIndex(SavedIndex):
     """An index whose lookups are answered by two curves."""
 
+    numbers_per_rank = 2
+
     @property
     def curves(self) -> TwoCurves:
         positions = self.positions
@@ -71,6 +73,12 @@ class TwoCurvesIndex(SavedIndex):
     def size_bytes(self) -> int:
         """The bytes of what was released, eight for each number."""
         return self.curves.size_bytes
+
+    @property
+    def usual_slack(self) -> int:
+        """Half of what lies between the curves."""
+        curves = self.curves
+        return round(float((curves.upper - curves.lower).mean()) / 2)
 
     def _state(self) -> State:
         curves = self.curves
@@ -127,13 +135,17 @@ class SpecialIndex(TwoCurvesIndex):
     """
 
     name, kind = "SPECIAL", "special"
+    needs_delta = True
+
+    def chance_of_loss(self, beta: Fraction) -> Fraction:
+        return Fraction(0)
 
     def _check(self, terms: Terms) -> None:
         needed = truncation_delta(terms.epsilon, terms.beta)
         if terms.delta < needed:
             raise InvalidParameter(
                 f"SPECIAL needs a delta of {show(needed)} for one row",
-                hint="give it to ledger.spend(..., delta=...), or take a smaller beta",
+                hint="state it as delta, or take a smaller beta",
             )
         check_scale(special_scale(terms))
         check_memory(24 * terms.domain.size)
@@ -179,11 +191,15 @@ def special_scale(terms: Terms) -> Fraction:
 class ExactIndex(TwoCurvesIndex):
     """The cumulative curve as it is. LEAKS every count: for comparison, on data that stays with its owner.
 
-    No epsilon covers it, so it takes no budget: one that is given is refused, and cancelled. `beta` and `capacity` are
+    No epsilon covers it, so it takes no budget: one that is given is refused, and cancelled. An exception is the
+    largest epsilon there is, for tables: only a ledger that promises nothing can pay it. `beta` and `capacity` are
     checked as everywhere and change nothing.
     """
 
     name, kind = "exact (leaks)", "exact"
+
+    def chance_of_loss(self, beta: Fraction) -> Fraction:
+        return Fraction(0)
 
     def fit(
         self,
@@ -222,9 +238,12 @@ class ExactIndex(TwoCurvesIndex):
         return self
 
     def _check(self, terms: Terms) -> None:
-        raise InvalidParameter(
-            "an exact index takes no budget: it leaks, and no epsilon covers it", hint="leave the budget out"
-        )
+        if terms.epsilon < MOST_EPSILON:
+            raise InvalidParameter(
+                "an exact index takes no budget: it leaks, and no epsilon covers it",
+                hint=f"leave the budget out; for a table, epsilon={MOST_EPSILON} says that nothing is promised",
+            )
+        check_memory(8 * terms.domain.size)
 
     def _build(self, histogram: Histogram, terms: Terms, noise: Noise) -> TwoCurves:
         return _curves(histogram, terms.domain, terms.capacity)

@@ -7,8 +7,9 @@ exact index that is every count, so its file is as SECRET as the rows. The check
 import json
 import struct
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from hashlib import sha256
 from os import PathLike
 from typing import Any, ClassVar, Self
@@ -17,15 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.errors import Corrupt, DomainError, InvalidParameter, NewerVersion
+from scumble.index.blocks import Blocks
 from scumble.index.contract import Index, Positions, Terms
 from scumble.index.curve import MAX_ROWS
 from scumble.index.file import packed_domain, read_file, unpacked_domain, write_file
+from scumble.index.kinds import COMPARATOR_MAGIC
 from scumble.privacy.budget import from_ratio, ratio
 from scumble.types import Domain, parse_domain
 
 __all__ = ["SavedIndex", "State", "decode", "encode"]
 
-MAGIC = b"SCUMBLC\x1a"
+MAGIC = COMPARATOR_MAGIC
 VERSION = 1
 HEAD = struct.Struct("<BI")  # version, length of the header
 CHECKSUM_BYTES = 8
@@ -63,9 +66,36 @@ class State:
 
 
 class SavedIndex(Index):
-    """An index that can be saved and loaded. `kind` names it in files, so it never changes."""
+    """An index that can be saved and loaded. `kind` names it in files, so it never changes.
+
+    `needs_delta` if epsilon alone does not pay for it; `numbers_per_rank` of the domain are in its file.
+    """
 
     kind: ClassVar[str]
+    needs_delta: ClassVar[bool] = False
+    numbers_per_rank: ClassVar[int] = 0
+
+    def chance_of_loss(self, beta: Fraction) -> Fraction:
+        """The chance that any lookup loses a row, if it was fitted with this beta: 1 if it promises nothing."""
+        return Fraction(1)
+
+    @property
+    @abstractmethod
+    def usual_slack(self) -> int:
+        """What each end of a lookup is widened by, on average."""
+
+    def most_dummies(self, terms: Terms) -> int:
+        """About how many dummies rows need to lie as they have to."""
+        return 0
+
+    @property
+    def leaves(self) -> Blocks | None:
+        """Where rows have to lie, if not as they are sorted."""
+        return None
+
+    def extra_rows(self, ranks: Sequence[tuple[int, int]], lookups: int) -> int:
+        """About how many rows beyond their answers so many lookups read, those of these ranges of ranks among them."""
+        return 2 * self.usual_slack * lookups
 
     @abstractmethod
     def _state(self) -> State:

@@ -92,6 +92,8 @@ class TrainedIndex(SavedIndex):
     `learning_rate`, one is chosen from public values: smaller, the more noise there is.
     """
 
+    needs_delta = True
+
     def __init__(
         self,
         *,
@@ -125,7 +127,7 @@ class TrainedIndex(SavedIndex):
     def _check(self, terms: Terms) -> None:
         if terms.delta == 0:
             raise InvalidParameter(
-                f"{self.name} needs a delta: its noise is Gaussian", hint="ledger.spend(1, 'salary', delta=1e-6)"
+                f"{self.name} needs a delta: its noise is Gaussian", hint="state one: delta=1e-6, for example"
             )
         check_memory(16 * terms.domain.size)
         parts = self._parts(terms)
@@ -220,6 +222,13 @@ class TrainedIndex(SavedIndex):
     @property
     def size_bytes(self) -> int:
         return self.model.size_bytes
+
+    def chance_of_loss(self, beta: Fraction) -> Fraction:
+        return beta
+
+    @property
+    def usual_slack(self) -> int:
+        return self.model.slack_rows
 
     @property
     def unsafe_history(self) -> list[tuple[Fraction, int]]:
