@@ -119,6 +119,9 @@ def load(
       mechanism=paper      its binary tree, over all keys
       slack=paper          its slack, with a bound computed from beta
       alpha_s=8            that slack as it is printed: rows may be lost
+      mechanism=special    an index that it compares with, such as crypt-epsilon,
+                           dp-bplus-tree, fmi: after `scumble --research` only
+      delta=1e-6           what some of those cost besides epsilon
     Types: integer, bigint, decimal(12,2), double, boolean, date, time,
     timestamp, interval, uuid, text(25), blob(32), category(["a","b"]); each also
     with "not null".
