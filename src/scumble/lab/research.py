@@ -32,7 +32,7 @@ PLAIN = kinds.Asked(4096, "measured", None, 1, None, None)
 """What an order asks for that says nothing."""
 MOST_NUMBERS = 1 << 19  # of eight bytes, in a file: it is part of the catalog, which every client gets
 MOST_DUMMIES = 1 << 23  # in the leaves of a tree
-MOST_COMPARISONS = 1 << 35  # of dummies with blocks, each with each: about a minute
+MOST_COMPARISONS = 1 << 34  # of dummies with blocks, each with each: about a minute
 KEPT = 64  # of their files, which are large
 
 
