@@ -47,7 +47,7 @@ def half_the_noise() -> Iterator[None]:
 
     with (
         replaced(noise, "_add_from_stream", halved),
-        replaced(training, "discrete_gaussian", lambda variance, count: gaussian(variance / 4, count)),
+        replaced(training, "discrete_gaussian", lambda variance, *more: gaussian(variance / 4, *more)),
     ):
         yield
 

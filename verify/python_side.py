@@ -213,7 +213,7 @@ def _patches(taint: Taint) -> list[Any]:
     open_pages, write_pages = pages.RunReader.open_pages, pages.RunWriter.write_pages
     executed, load = execute.execute, build.Load.build
     agree, printed = kernels.rows_agree, pages.DataKeys.fingerprint
-    append, cumulative, fit = build.Load.append, kernels.cumulative_counts, DPPLRIndex.fit_counts
+    append, cumulative, fit = build.Load.append, kernels.cumulative_counts, DPPLRIndex.unsafe_fit_counts
 
     def opened(self: Any, column: int, first_page: int, count: int, room: Any = None) -> NDArray[np.uint8]:
         plain = open_pages(self, column, first_page, count, room)
@@ -265,7 +265,7 @@ def _patches(taint: Taint) -> list[Any]:
         mock.patch.object(kernels, "cumulative_counts", curve),
         mock.patch.object(pages.RunWriter, "write_pages", written),
         mock.patch.object(build.Load, "build", built),
-        mock.patch.object(DPPLRIndex, "fit_counts", fitted),
+        mock.patch.object(DPPLRIndex, "unsafe_fit_counts", fitted),
     ]
 
 

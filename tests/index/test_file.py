@@ -24,13 +24,13 @@ from scumble.index.file import (
     MOST_ROWS,
     IndexModel,
     _packed_blocks,
-    _unpacked_domain,
     block_bytes,
     decode,
     domain_bytes,
     encode,
     fixed_bytes,
     most_segments,
+    unpacked_domain,
 )
 from scumble.index.packing import pack, packed_bytes, unpack
 from scumble.index.segments import Segments, fit_all, join, quantum
@@ -137,8 +137,8 @@ def test_an_impossible_list_is_corrupt(text: str) -> None:
 )
 def test_a_list_begins_and_ends_where_it_says_and_within_64_bits(first: int, steps: list[int]) -> None:
     with pytest.raises(ValueError, match="impossible list"):
-        _unpacked_domain(f"{first} {first + 8} 3", pack(np.array(steps), 8))
-    assert _unpacked_domain("1 9 3", pack(np.array([0, 4, 8]), 8)) == (ExplicitKeys([1, 5, 9]), packed_bytes(3, 8))
+        unpacked_domain(f"{first} {first + 8} 3", pack(np.array(steps), 8))
+    assert unpacked_domain("1 9 3", pack(np.array([0, 4, 8]), 8)) == (ExplicitKeys([1, 5, 9]), packed_bytes(3, 8))
 
 
 def test_every_flipped_bit_is_noticed() -> None:

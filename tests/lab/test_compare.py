@@ -19,6 +19,7 @@ from scumble.lab import compare as module
 from scumble.lab.comparators import limits
 from scumble.lab.comparators.curves import TwoCurves, TwoCurvesIndex
 from scumble.lab.compare import WHAT_IF, Case, Comparison, Contender, Lookups, compare, draw, every_index, measure
+from scumble.privacy.noise import Noise
 
 UNTRAINED = [contender for contender in every_index() if not contender.trained]
 DOMAIN = IntegerDomain(0, 9)
@@ -37,7 +38,7 @@ class Shifted(TwoCurvesIndex):
     def _check(self, terms: Terms) -> None:
         pass
 
-    def _build(self, histogram: Histogram, terms: Terms) -> TwoCurves:
+    def _build(self, histogram: Histogram, terms: Terms, noise: Noise) -> TwoCurves:
         curve = np.cumsum(histogram.counts)
         return TwoCurves(terms.domain, curve + self.lower, curve + self.upper, int(curve[-1]))
 
@@ -125,7 +126,7 @@ def test_an_index_without_memory_is_a_note_and_the_rest_still_comes(monkeypatch:
 
 def test_a_build_that_runs_out_of_memory_is_a_note_too() -> None:
     class Huge(Shifted):
-        def _build(self, histogram: Histogram, terms: Terms) -> TwoCurves:
+        def _build(self, histogram: Histogram, terms: Terms, noise: Noise) -> TwoCurves:
             raise MemoryError
 
     rows = compare([1], DOMAIN, 1, indexes=[Contender("huge", lambda: Huge(0, 0)), UNTRAINED[-1]]).to_pylist()

@@ -15,7 +15,7 @@ from scumble.lab.comparators.fmi_perceptrons import repeated_ranks
 from scumble.lab.comparators.perceptrons import ROOT, Experts, Shape, clipped_network_sum, start
 from scumble.lab.comparators.training import Examples, IntegerSum, inputs_of
 from scumble.privacy.budget import unsafe_budget
-from scumble.privacy.noise import discrete_gaussian
+from scumble.privacy.noise import Words, discrete_gaussian
 
 dp_accounting: Any = pytest.importorskip("dp_accounting")
 rdp: Any = pytest.importorskip("dp_accounting.rdp")
@@ -100,10 +100,10 @@ def test_every_step_is_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
         squared[0] = found.squared_sensitivity
         return found
 
-    def listen(variance: Fraction, count: int) -> IntArray:
+    def listen(variance: Fraction, count: int, words: Words | None = None) -> IntArray:
         assert budget.state == "drawn"
         multipliers.append(float(variance / squared[0]) ** 0.5)
-        return discrete_gaussian(variance, count)
+        return discrete_gaussian(variance, count, words)
 
     monkeypatch.setattr(fmi_perceptrons, "clipped_network_sum", sums)
     monkeypatch.setattr(fmi_perceptrons, "discrete_gaussian", listen)

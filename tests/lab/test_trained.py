@@ -266,10 +266,10 @@ class Receipts:
             monkeypatch.setattr(training, name, self._sums(getattr(training, name)))
         gaussian, laplace = noise.discrete_gaussian, noise.discrete_laplace
 
-        def listen_gaussian(variance: Fraction, count: int) -> IntArray:
+        def listen_gaussian(variance: Fraction, count: int, words: noise.Words | None = None) -> IntArray:
             self.states.append(budget.state)
             self.multipliers.append(float(variance / self.squared) ** 0.5)
-            return gaussian(variance, count)
+            return gaussian(variance, count, words)
 
         def listen_laplace(scale: Fraction, count: int, words: noise.Words | None = None) -> IntArray:
             self.states.append(budget.state)

@@ -166,23 +166,24 @@ NOT_CODE = ("index/plot.py", "index/summary.py")  # pictures and figures for peo
 SUFFIXES = (".py", ".so")
 
 
-def code_measurement() -> str:
+def code_measurement(more: tuple[str, ...] = ()) -> str:
     """SHA-256, in hex, over the enclave's part of this installation: its modules and the compiled kernels.
 
+    An enclave that runs more of the package than an ordinary one says what, and has another measurement.
     What simulated evidence states. It says nothing of Python, the operating system and the packages underneath; the
     measurement in real evidence is made by the hardware and covers those.
     """
     digest = hashlib.sha256(framed(CODE_DOMAIN))
-    for path in code_files(PACKAGE):
+    for path in code_files(PACKAGE, more):
         digest.update(framed(path.relative_to(PACKAGE).as_posix().encode()))
         digest.update(framed(path.read_bytes()))
     return digest.hexdigest()
 
 
-def code_files(package: Path) -> list[Path]:
+def code_files(package: Path, more: tuple[str, ...] = ()) -> list[Path]:
     """The files that `code_measurement` covers, in the order of their names."""
     found = list(package.glob("_native*.so"))
-    for name in CODE:
+    for name in (*CODE, *more):
         part = package / name
         found += [part] if part.is_file() else [path for path in part.rglob("*") if path.suffix in SUFFIXES]
     named = {path.relative_to(package).as_posix(): path for path in found}
@@ -216,25 +217,30 @@ class SimulatedProducer:
 
     kind = "simulated"
 
-    def __init__(self) -> None:
-        self.measurement = code_measurement()
+    def __init__(self, more_code: tuple[str, ...] = ()) -> None:
+        self.measurement = code_measurement(more_code)
 
     def evidence(self, report_data: bytes) -> Evidence:
         return Evidence(self.kind, STATEMENT + bytes.fromhex(self.measurement) + report_data)
 
 
 def producer(
-    name: Literal["auto", "tsm", "simulated"] = "auto", *, root: Path = ROOT, endorsements: Path | None = None
+    name: Literal["auto", "tsm", "simulated"] = "auto",
+    *,
+    root: Path = ROOT,
+    endorsements: Path | None = None,
+    more_code: tuple[str, ...] = (),
 ) -> Producer:
     """The producer of that name; "auto" takes the hardware where Linux shows it, and else simulates.
 
     `root` is where configfs-tsm is, and `endorsements` a directory with what the host does not hand out: the files in
-    scumble.attestation.tsm.ENDORSEMENTS.
+    scumble.attestation.tsm.ENDORSEMENTS. What an enclave runs of the package besides `CODE` is `more_code`: simulated
+    evidence has to be told.
     """
     if name not in ("auto", "tsm", "simulated"):
         raise InvalidParameter("there is no such producer of evidence", hint="there are auto, tsm and simulated")
     if name == "simulated" or (name == "auto" and not root.is_dir()):
-        return SimulatedProducer()
+        return SimulatedProducer(more_code)
     from scumble.attestation.tsm import TsmProducer  # a process without the hardware does without its code
 
     return TsmProducer(root, endorsements)

@@ -78,6 +78,13 @@ app.add_typer(index.app, name="index", rich_help_panel="The index on its own")
 def _top(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    research: Annotated[
+        bool,
+        typer.Option(
+            "--research",
+            help="Let tables have comparators as indexes: more code to trust, some lose rows. For comparisons only.",
+        ),
+    ] = False,
 ) -> None:
     """An encrypted database with private learned indexes.
 
@@ -99,6 +106,10 @@ def _top(
         --epsilon 1 -o salary.scumble
     scumble index lookup salary.scumble --between 30000 40000
     """
+    if research:
+        from scumble.lab.research import enabled  # scipy takes its time
+
+        context.with_resource(enabled())
     if version:
         typer.echo(f"scumble {__version__}")
     elif context.invoked_subcommand is None:

@@ -18,7 +18,7 @@ from scumble.cli.database import Json, Key, Target, opened
 from scumble.cli.suggest import as_json
 from scumble.cli.terminal import bar, count, print_result
 from scumble.errors import InvalidParameter
-from scumble.index.file import decoded
+from scumble.index.kinds import decoded
 from scumble.index.summary import summarize
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.ledger import Ledger
@@ -119,6 +119,9 @@ def load(
       mechanism=paper      its binary tree, over all keys
       slack=paper          its slack, with a bound computed from beta
       alpha_s=8            that slack as it is printed: rows may be lost
+      mechanism=special    an index that it compares with, such as crypt-epsilon,
+                           dp-bplus-tree, fmi: after `scumble --research` only
+      delta=1e-6           what some of those cost besides epsilon
     Types: integer, bigint, decimal(12,2), double, boolean, date, time,
     timestamp, interval, uuid, text(25), blob(32), category(["a","b"]); each also
     with "not null".
@@ -184,7 +187,7 @@ def _as_lines(report: LoadReport) -> list[str]:
             continue
         about = summarize(decoded(run.index))
         lines.append(
-            f"  index     {run.attribute} {about.domain}: {count(about.segments, 'segment')} in {about.bytes:,} bytes, "
+            f"  index     {run.attribute} {about.domain}: {about.shape} in {about.bytes:,} bytes, "
             f"slack {about.slack_rows:,} rows{_held(run)}"
         )
     return lines

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 __all__ = ["attest", "gateway", "serve", "tenant"]
 
 _PINNED = "A client that connects for the first time pins this measurement beside its key file; --measurement sets it."
+RESEARCH_PROGRAM = "scumble.lab.enclave"
 Served = Annotated[
     Path, typer.Argument(metavar="DIR", help="The folder of all tenants' databases.", show_default=False)
 ]
 
 
 def serve(
+    context: typer.Context,
     folder: Served,
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(metavar="P", min=0, max=65535, help="0 takes a free one.")] = 7300,
@@ -84,12 +86,13 @@ def serve(
     Without a confidential VM there is only simulated evidence, which proves
     nothing: clients refuse it unless they ask for it.
     """
-    from scumble.provider.fleet import Fleet
+    from scumble.provider.fleet import PROGRAM, Fleet
     from scumble.provider.limits import Limits
     from scumble.provider.observe import Log
     from scumble.provider.server import Settings
     from scumble.provider.server import serve as run
 
+    program = RESEARCH_PROGRAM if context.find_root().params.get("research") else PROGRAM
     settings = Settings(
         folder,
         host,
@@ -109,9 +112,10 @@ def serve(
             connections_per_address=connections_per_address,
             waiting_per_tenant=waiting_per_tenant,
         ),
+        program,
     )
     if check:
-        Fleet(enclaves, attestation, endorsements=endorsements).close()
+        Fleet(enclaves, attestation, endorsements=endorsements, program=program).close()
         typer.echo(f"{enclaves} enclaves start and show evidence ({attestation})")
         return
 

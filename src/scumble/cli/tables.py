@@ -12,7 +12,7 @@ import typer
 from scumble.cli.database import Json, Key, Target, opened
 from scumble.cli.terminal import count, print_result
 from scumble.errors import InvalidParameter
-from scumble.index.file import decoded
+from scumble.index.kinds import decoded, is_known
 from scumble.index.summary import summarize
 from scumble.privacy.budget import show
 from scumble.wire.catalog import TAG_BYTES, Run, Table
@@ -68,12 +68,14 @@ def _run_line(table: Table, run: Run) -> str:
     size = f"{run.pages:,} pages of {run.page_rows:,} rows for {held}"
     if run.index is None:
         return f"no index: {size}, in no order"
+    if not is_known(run.index):
+        return f"index on {run.attribute}, a comparator: `scumble --research` reads it, {size}"
     index = decoded(run.index)
     about = summarize(index)
     delta = f", delta {show(index.delta)}" if index.delta else ""
     return (
         f"index on {run.attribute}, {about.domain}: epsilon {show(index.epsilon)}{delta}, "
-        f"slack {about.slack_rows:,} rows, {count(about.segments, 'segment')}, {size}"
+        f"slack {about.slack_rows:,} rows, {about.shape}, {size}"
     )
 
 
@@ -95,11 +97,16 @@ def _as_json(table: Table) -> dict[str, Any]:
                 "pages": run.pages,
                 "bytes": _run_bytes(table, run),
                 "columns": _names(table, run),
-                "index": None if run.index is None else summarize(decoded(run.index)).as_dict(),
+                "index": None if run.index is None else _summary(run.index),
             }
             for run in table.runs
         ],
     }
+
+
+def _summary(data: bytes) -> dict[str, str | int | float] | None:
+    """What there is to say of an index; None if it is a comparator, and this program knows none."""
+    return summarize(decoded(data)).as_dict() if is_known(data) else None
 
 
 def _table_bytes(table: Table) -> int:

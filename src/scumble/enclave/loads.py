@@ -27,8 +27,9 @@ from scumble.enclave.pages import DataKeys, RunWriter, Scratch, reserve_run
 from scumble.enclave.validation import RowCheck, rules_of
 from scumble.enclave.versions import History, OpenVersion, Pending
 from scumble.errors import Exists, InvalidParameter, Refused, Stale
+from scumble.index.contract import RunIndex
 from scumble.index.dp_plr import DESIGN
-from scumble.index.file import IndexModel, encode
+from scumble.index.kinds import kind_of
 from scumble.privacy.noise import Fact, Noise
 from scumble.wire.catalog import Run, Table
 from scumble.wire.messages import to_fields
@@ -154,7 +155,7 @@ SEALED_ROWS = 1 << 16  # so many rows are turned into pages at a time
 class _Placed:
     """An index, and where the rows of its run go: PUBLIC the first two, SECRET the others."""
 
-    index: IndexModel
+    index: RunIndex
     capacity: int
     dummies: Dummies
     filled: Words
@@ -287,9 +288,10 @@ class Load:
         index.unsafe_fit_counts(
             counts, self._noise(order), domain=order.domain, budget=paid, beta=order.beta, capacity=self._capacity
         )
-        return self._placed(index.model, counts, real_rows, nullable=nullable)
+        released = kind_of(order.mechanism).released(index)
+        return self._placed(released, counts, real_rows, nullable=nullable)
 
-    def _placed(self, index: IndexModel, counts: Words, real_rows: int, *, nullable: bool) -> "_Placed":
+    def _placed(self, index: RunIndex, counts: Words, real_rows: int, *, nullable: bool) -> "_Placed":
         """Where the rows of a run go. With blocks there is room for them, and for as many rows as were sent after them.
 
         Rows without a key follow the last block. How many there are is secret, so there is room for as many as there
@@ -319,7 +321,7 @@ class Load:
         terms = DESIGN, index_terms(order), self._capacity, self._layout.words, self._layout.key_offset
         return Noise.derived(self._noise_key, "index", batch=self.batch, terms=terms, digest=self._fingerprint)
 
-    def _seal(self, name: str, copy: Copy, index: IndexModel | None, capacity: int) -> Run:
+    def _seal(self, name: str, copy: Copy, index: RunIndex | None, capacity: int) -> Run:
         """Seal the first rows as a run: all that are real are among them."""
         if self._keys is None:
             raise InvalidParameter("no room was made for the runs", hint="reserve it first")
@@ -330,7 +332,7 @@ class Load:
                 column, offset = self.table.schema.columns[place], self._layout.column_offsets[place]
                 words = rows[:, offset] if column.type.words == 1 else rows[:, offset : offset + column.type.words]
                 writer.write(place, first_page, words, self._validity(rows, place) if column.nullable else None)
-        encoded = None if index is None else encode(index)
+        encoded = None if index is None else index.to_bytes()
         return Run(name, self.batch, copy.attribute, capacity, page_rows, encoded, writer.finish(), copy.columns)
 
     def _pieces(self, capacity: int) -> Iterator[tuple[int, Words]]:

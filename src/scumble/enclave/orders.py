@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from scumble.errors import InvalidParameter
 from scumble.index.blocks import suitable_blocks
-from scumble.index.contract import Terms, check_beta, check_row_epsilon
+from scumble.index.contract import Index, Terms, check_beta, check_row_epsilon
 from scumble.index.curve import MAX_ROWS
-from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.hint import Hint
+from scumble.index.kinds import Asked, kind_of
 from scumble.index.plan import Plan
 from scumble.privacy.budget import Budget, unsafe_budget
 from scumble.types import Schema
@@ -61,7 +61,7 @@ def check_orders(orders: Sequence[IndexOrder]) -> None:
         terms = Terms(order.domain, paid.row_epsilon, paid.row_delta, beta, some_rows, paid.epsilon, paid.delta)
         # More blocks leave less room for each and fewer cost no more: between the two all can be built.
         for blocks in {order.blocks if order.blocks is not None else 1, blocks_of(order, MAX_ROWS, nullable=False)}:
-            index_of(order, blocks).check(terms)
+            kind_of(order.mechanism).check(_asked(order, blocks), terms)
 
 
 def paid_budget(order: IndexOrder) -> Budget:
@@ -69,22 +69,20 @@ def paid_budget(order: IndexOrder) -> Budget:
     return unsafe_budget(order.epsilon, delta=order.delta, label=order.attribute, rows_per_user=order.rows_per_user)
 
 
-def index_of(order: IndexOrder, blocks: int) -> DPPLRIndex:
-    """An index on an order's terms, not fitted yet."""
-    return DPPLRIndex(
-        max_bytes=order.max_bytes,
-        mechanism=order.mechanism,
-        slack=order.slack,
-        alpha_s=order.alpha_s,
-        blocks=blocks,
-        hint=None if order.hint is None else Hint.unpacked(order.hint, order.domain.size),
-        plan=None if order.plan is None else Plan.parse(order.plan),
-    )
+def index_of(order: IndexOrder, blocks: int) -> Index:
+    """An index on an order's terms, not fitted yet; InvalidParameter if it is of a kind that this enclave lacks."""
+    return kind_of(order.mechanism).make(_asked(order, blocks))
+
+
+def _asked(order: IndexOrder, blocks: int) -> Asked:
+    hint = None if order.hint is None else Hint.unpacked(order.hint, order.domain.size)
+    plan = None if order.plan is None else Plan.parse(order.plan)
+    return Asked(order.max_bytes, order.slack, order.alpha_s, blocks, hint, plan)
 
 
 def blocks_of(order: IndexOrder, capacity: int, *, nullable: bool) -> int:
     """As many blocks as were asked for, or as suit what is public of the rows."""
-    if order.blocks is not None or order.mechanism == "paper" or order.slack == "paper":
+    if order.blocks is not None or not kind_of(order.mechanism).has_blocks or order.slack == "paper":
         return order.blocks or 1
     epsilon = order.epsilon / order.rows_per_user
     return suitable_blocks(order.domain.size, capacity, epsilon, order.beta, order.max_bytes, nullable=nullable)

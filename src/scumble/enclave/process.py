@@ -149,8 +149,11 @@ def serve(pipe: Pipe, worker: Worker) -> None:
             pipe.send(ANSWER, header, answer)
 
 
-def main() -> None:
-    """Serve the pipes that are named, each in a thread; end when one of them does."""
+def main(more_code: tuple[str, ...] = ()) -> None:
+    """Serve the pipes that are named, each in a thread; end when one of them does.
+
+    A program that runs more of the package than this one says what: it is measured as well.
+    """
     parser = argparse.ArgumentParser(description="An enclave process; `scumble serve` starts it.")
     parser.add_argument("--attestation", default="auto", help="where evidence comes from: auto, tsm or simulated")
     parser.add_argument("--endorsements", type=Path, help="a folder with what the host does not hand out")
@@ -158,7 +161,8 @@ def main() -> None:
     given = parser.parse_args()
     _shut_in()
     try:
-        worker = Worker(PipeStorage(), attestation.producer(given.attestation, endorsements=given.endorsements))
+        producer = attestation.producer(given.attestation, endorsements=given.endorsements, more_code=more_code)
+        worker = Worker(PipeStorage(), producer)
     except ScumbleError as error:
         sys.stderr.write(f"error: {error}\n")
         raise SystemExit(1) from None

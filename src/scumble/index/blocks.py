@@ -121,7 +121,7 @@ class Blocks:
         If a block has more rows than places, which is as unlikely as that a lookup loses a row, the blocks after it
         give up dummies until all is in its place again: no row is ever dropped.
         """
-        halves = np.add.reduceat(counts, self.bounds[:-1])
+        halves = self._half_counts(counts)
         layout = Layout(*(np.empty(len(self), dtype=np.int64) for _ in range(3)))
         stops = np.ascontiguousarray(self.places[1:])
         lib.scumble_block_dummies(pointer(stops), pointer(halves), most, *map(pointer, layout), len(self))
@@ -137,7 +137,7 @@ class Blocks:
 
     def unsafe_places(self, counts: IntArray) -> IntArray:
         """SECRET: where every row lies, in the order of keys. For owners who lay rows out themselves, or compare."""
-        halves = np.add.reduceat(counts, self.bounds[:-1])
+        halves = self._half_counts(counts)
         places: IntArray = np.arange(counts.sum()) + np.repeat(self._dummies_before(counts), halves)
         return places
 
@@ -145,6 +145,11 @@ class Blocks:
         """SECRET: where the rows up to each rank end."""
         curve: IntArray = np.cumsum(counts) + np.repeat(self._dummies_before(counts), np.diff(self.bounds))
         return curve
+
+    def _half_counts(self, counts: IntArray) -> IntArray:
+        """SECRET: how many rows each half has. The last one may be without a rank, and then has none."""
+        halves: IntArray = np.add.reduceat(np.append(counts, 0), self.bounds[:-1])
+        return halves
 
     def _dummies_before(self, counts: IntArray) -> IntArray:
         """SECRET: how many dummies lie before the rows of each half."""

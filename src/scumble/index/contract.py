@@ -5,11 +5,11 @@ the budget before any noise; lookups; and, for the owner of the data, how lookup
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 from scumble.errors import BudgetError, BudgetUsed, InvalidParameter, NotFitted
 from scumble.index.curve import MAX_ROWS, Histogram
 from scumble.privacy.budget import Budget, Exact, exact
+from scumble.privacy.noise import Noise
 from scumble.types import Domain
+
+if TYPE_CHECKING:
+    from scumble.index.blocks import Blocks
 
 __all__ = [
     "POINT",
@@ -25,6 +29,7 @@ __all__ = [
     "Outcome",
     "PositionRange",
     "Positions",
+    "RunIndex",
     "Terms",
     "check_beta",
     "check_count",
@@ -108,6 +113,33 @@ class Positions(ABC):
         return starts, stops
 
 
+class RunIndex(Positions):
+    """PUBLIC: what a run's catalog entry holds: what answers lookups, what it cost, and what it promises.
+
+    `beta` bounds the chance that any lookup at all loses a row: 1 if nothing is promised, 0 if none ever does. In
+    `blocks`, positions are those of rows that are laid out so, and not of the sorted rows.
+    """
+
+    epsilon: Fraction
+    delta: Fraction
+    beta: Fraction
+    mechanism: str
+    blocks: "Blocks | None"
+
+    @property
+    @abstractmethod
+    def usual_slack(self) -> int:
+        """What each end of a lookup is widened by, on average."""
+
+    @abstractmethod
+    def to_bytes(self) -> bytes:
+        """Its file, from which `index/kinds.py` reads it back."""
+
+    def extra_rows(self, ranks: Sequence[tuple[int, int]], lookups: int) -> int:
+        """About how many rows beyond their answers so many lookups read, those of these ranges of ranks among them."""
+        return 2 * self.usual_slack * lookups
+
+
 # Beyond 320 the tables of the paper's bound would have no cell, beyond 745 a variance would underflow to nothing.
 LEAST_EPSILON, MOST_EPSILON = Fraction(1, 2**20), Fraction(2**8)
 LEAST_BETA = Fraction(1, 10**300)  # below, a Chernoff bound in floats would underflow to certainty
@@ -160,20 +192,36 @@ class Index(ABC):
             check_domain(domain)
             histogram = Histogram.of_ranks(domain.ranks(keys), domain.size)
             terms = self._agree(histogram, domain, budget, beta, capacity)
-        return self._fitted(histogram, terms)
+        return self._fitted(histogram, terms, Noise.fresh())
 
     def fit_counts(
         self, counts: ArrayLike, *, domain: Domain, budget: Budget, beta: Exact = 1e-6, capacity: int | None = None
     ) -> Self:
         """Learn the index of a ready histogram: one count for every rank of the domain.
 
-        For tables larger than memory, and for the enclave, which counts obliviously.
+        For tables larger than memory.
+        """
+        return self.unsafe_fit_counts(counts, Noise.fresh(), domain=domain, budget=budget, beta=beta, capacity=capacity)
+
+    def unsafe_fit_counts(
+        self,
+        counts: ArrayLike,
+        noise: Noise,
+        *,
+        domain: Domain,
+        budget: Budget,
+        beta: Exact = 1e-6,
+        capacity: int | None = None,
+    ) -> Self:
+        """Do as `fit_counts`, with noise that was derived: from these rows, or the release would not be private.
+
+        For the enclave, which counts obliviously, and must release the same again for the same rows.
         """
         with _refusals_cost_nothing(budget):
             check_domain(domain)
             histogram = Histogram.of_counts(counts, domain.size)
             terms = self._agree(histogram, domain, budget, beta, capacity)
-        return self._fitted(histogram, terms)
+        return self._fitted(histogram, terms, noise)
 
     def _agree(self, histogram: Histogram, domain: Domain, budget: Budget, beta: Exact, capacity: int | None) -> Terms:
         """Refuse whatever would make the build fail after the budget is drawn; then draw it."""
@@ -183,8 +231,8 @@ class Index(ABC):
         budget.draw()
         return terms
 
-    def _fitted(self, histogram: Histogram, terms: Terms) -> Self:
-        self._positions = self._build(histogram, terms)
+    def _fitted(self, histogram: Histogram, terms: Terms, noise: Noise) -> Self:
+        self._positions = self._build(histogram, terms, noise)
         self._terms = terms
         return self
 
@@ -198,8 +246,11 @@ class Index(ABC):
         """Refuse what this kind of index cannot do: nothing has been spent yet."""
 
     @abstractmethod
-    def _build(self, histogram: Histogram, terms: Terms) -> Positions:
-        """Release the index. The budget has been drawn: spend no more than terms.epsilon and terms.delta."""
+    def _build(self, histogram: Histogram, terms: Terms, noise: Noise) -> Positions:
+        """Release the index. The budget has been drawn: spend no more than terms.epsilon and terms.delta.
+
+        All noise is drawn from streams of `noise`, one for each question.
+        """
 
     @property
     def positions(self) -> Positions:

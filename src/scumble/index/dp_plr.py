@@ -8,26 +8,34 @@ from dataclasses import replace
 from fractions import Fraction
 from math import ceil
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from scumble.errors import FileError, InvalidParameter, NotFitted
+from scumble.errors import InvalidParameter, NotFitted
 from scumble.index.blocks import LEAST_RANKS, Blocks
 from scumble.index.contract import Index, Terms, check_count
 from scumble.index.curve import MAX_ROWS, Histogram, MonotoneCurve, NoisyCurve, make_monotone
-from scumble.index.file import MECHANISMS, IndexModel, block_bytes, decode, encode, fixed_bytes, most_segments
+from scumble.index.file import (
+    MECHANISMS,
+    IndexModel,
+    block_bytes,
+    decode,
+    encode,
+    fixed_bytes,
+    most_segments,
+    read_file,
+    write_file,
+)
 from scumble.index.hint import Hint
 from scumble.index.mechanisms import Halves
 from scumble.index.mechanisms.hinted import CHECK_SHARE, HintedCells, follows, hinted_cells, release_hinted
 from scumble.index.plan import USUAL, Plan
 from scumble.index.segments import Segments, fit_all, fit_within, join
 from scumble.index.slack import MOST_BLOCKS, SLACKS, MeasuredSlack, PaperSlack, SlackName, slack_named
-from scumble.privacy.budget import Budget, Exact, exact, show
+from scumble.privacy.budget import Exact, exact, show
 from scumble.privacy.noise import Noise
-from scumble.types import Domain
 
 if TYPE_CHECKING:
     from scumble.index.summary import IndexSummary
@@ -104,16 +112,8 @@ class DPPLRIndex(Index):
         self._slack = slack_named(slack, self.plan) if alpha_s is None else PaperSlack(self.alpha_s)
         super().__init__()
         self._curve: NoisyCurve | None = None
-        self._noise: Noise | None = None
 
     # --- fit ---------------------------------------------------------------------------------------
-
-    def unsafe_fit_counts(
-        self, counts: ArrayLike, noise: Noise, *, domain: Domain, budget: Budget, beta: Exact, capacity: int
-    ) -> Self:
-        """Do as `fit_counts`, with noise that was derived: from these rows, or the release would not be private."""
-        self._noise = noise
-        return self.fit_counts(counts, domain=domain, budget=budget, beta=beta, capacity=capacity)
 
     def _check(self, terms: Terms) -> None:
         needed = self._slack.delta(left_after_check(terms.epsilon, self.hint), terms.beta, self.blocks)
@@ -135,12 +135,11 @@ class DPPLRIndex(Index):
             few = "max_bytes has" if self.max_bytes else "max_segments leaves"
             raise InvalidParameter(f"{few} no room for {least}", hint="4096 is usual")
 
-    def _build(self, histogram: Histogram, terms: Terms) -> IndexModel:
+    def _build(self, histogram: Histogram, terms: Terms, noise: Noise) -> IndexModel:
         """The pipeline of the paper: noisy curve, isotonic regression, segments, slack. Public from the curve on.
 
         Sensitivity and cost are those of the parts: docs/privacy.md section 6. Neighbours: one row added or removed.
         """
-        noise, self._noise = self._noise or Noise.fresh(), None
         cells = None
         if self.hint is not None and terms.capacity is not None:
             cells = self._checked_cells(histogram, terms, self.hint, terms.capacity, noise)
@@ -281,23 +280,12 @@ class DPPLRIndex(Index):
     # --- file and picture --------------------------------------------------------------------------
 
     def save(self, path: str | PathLike[str]) -> None:
-        try:
-            Path(path).write_bytes(encode(self.model))
-        except OSError as error:
-            raise FileError(
-                f"cannot write the index file: {error.strerror}", hint=f"check the path {path}, and its permissions"
-            ) from error
+        write_file(path, encode(self.model))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """Read an index file; no data is needed."""
-        try:
-            data = Path(path).read_bytes()
-        except OSError as error:
-            raise FileError(
-                f"cannot read the index file: {error.strerror}", hint=f"check the path {path}, and its permissions"
-            ) from error
-        model = decode(data)
+        model = decode(read_file(path))
         index = cls(
             max_error=model.segments.max_error,
             mechanism=model.mechanism,

@@ -12,13 +12,15 @@ from fractions import Fraction
 from functools import lru_cache
 from hashlib import sha256
 from itertools import pairwise
+from os import PathLike
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.errors import Corrupt, DomainError, InvalidParameter, NewerVersion
+from scumble.errors import Corrupt, DomainError, FileError, InvalidParameter, NewerVersion
 from scumble.index.blocks import LEAST_RANKS, Blocks
-from scumble.index.contract import Positions
+from scumble.index.contract import RunIndex
 from scumble.index.hint import Hint
 from scumble.index.mechanisms import Mechanism
 from scumble.index.mechanisms.paper import PAPER
@@ -39,6 +41,10 @@ __all__ = [
     "encode",
     "fixed_bytes",
     "most_segments",
+    "packed_domain",
+    "read_file",
+    "unpacked_domain",
+    "write_file",
 ]
 
 KEPT_MODELS = 1 << 14
@@ -64,7 +70,7 @@ MOST_SPAN = 2**62
 
 
 @dataclass(frozen=True, eq=False)
-class IndexModel(Positions):
+class IndexModel(RunIndex):
     """PUBLIC: the index that a file holds. In blocks, `slack_rows` is the largest of theirs.
 
     The segments are over ranks, or over the marks that a hint gives them.
@@ -112,6 +118,9 @@ class IndexModel(Positions):
         rows += self.slack_rows
         return rows
 
+    def to_bytes(self) -> bytes:
+        return encode(self)
+
     @property
     def segment_ranks(self) -> IntArray:
         """The ranks that segments begin at; with a hint, the first rank of each whose mark lies on it."""
@@ -149,7 +158,7 @@ def encode(model: IndexModel) -> bytes:
     segments, blocks = model.segments, model.blocks
     values = _lifted(segments)
     ceiling = int(values[-1])
-    domain, keys = _packed_domain(model.domain)
+    domain, keys = packed_domain(model.domain)
     header = HEADER.pack(
         4 if model.hint else 3 if blocks else 2 if keys else 1,
         MECHANISMS[model.mechanism].code,
@@ -204,6 +213,26 @@ def decoded(data: bytes) -> IndexModel:
     return decode(data)
 
 
+def read_file(path: str | PathLike[str]) -> bytes:
+    """The bytes of an index file, of whatever kind."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise FileError(
+            f"cannot read the index file: {error.strerror}", hint=f"check the path {path}, and its permissions"
+        ) from error
+
+
+def write_file(path: str | PathLike[str], data: bytes) -> None:
+    """Write an index file, of whatever kind."""
+    try:
+        Path(path).write_bytes(data)
+    except OSError as error:
+        raise FileError(
+            f"cannot write the index file: {error.strerror}", hint=f"check the path {path}, and its permissions"
+        ) from error
+
+
 def _parse(body: bytes) -> IndexModel:
     version, mechanism, slack, levels, count, ceiling, max_error, slack_rows, capacity = HEADER.unpack_from(body)
     at = HEADER.size
@@ -217,7 +246,7 @@ def _parse(body: bytes) -> IndexModel:
     if version >= 3:
         listed, count_of_blocks = BLOCKS.unpack_from(body, at)
         at += BLOCKS.size
-    domain, listed_bytes = _unpacked_domain(texts[0], body[at:]) if listed else (parse_domain(texts[0]), 0)
+    domain, listed_bytes = unpacked_domain(texts[0], body[at:]) if listed else (parse_domain(texts[0]), 0)
     at += listed_bytes
     hint = None
     if version == 4:
@@ -295,7 +324,7 @@ def block_bytes(blocks: int, size: int) -> int:
     return BLOCKS.size + packed_bytes(2 * blocks, size - 1) + packed_bytes(blocks, blocks * USUAL_SLACK)
 
 
-def _packed_domain(domain: Domain) -> tuple[str, bytes]:
+def packed_domain(domain: Domain) -> tuple[str, bytes]:
     """The domain's text, and its list in packed form: empty if it has no list of integers that can be packed."""
     if not isinstance(domain, ExplicitKeys) or domain.integers is None:
         return domain.text, b""
@@ -305,7 +334,7 @@ def _packed_domain(domain: Domain) -> tuple[str, bytes]:
     return f"{first} {last} {domain.size}", pack((keys - keys[0]).astype(np.int64), last - first)
 
 
-def _unpacked_domain(text: str, rest: bytes) -> tuple[Domain, int]:
+def unpacked_domain(text: str, rest: bytes) -> tuple[Domain, int]:
     """The inverse, and how many bytes the list takes; ValueError if no such list was ever packed."""
     first, last, count = map(int, text.split(" "))
     if text != f"{first} {last} {count}" or not 1 <= count <= last - first + 1 <= MOST_SPAN:
@@ -320,7 +349,7 @@ def _unpacked_domain(text: str, rest: bytes) -> tuple[Domain, int]:
 
 def domain_bytes(domain: Domain) -> int:
     """How many bytes of a file a domain takes: its text, or a list of integers in packed form."""
-    text, keys = _packed_domain(domain)
+    text, keys = packed_domain(domain)
     return len(text.encode()) + len(keys)
 
 

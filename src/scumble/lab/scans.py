@@ -1,8 +1,8 @@
 """The paper's indexes over a database's pages: what a lookup fetches, opens and scans, and whether its answer is right.
 
-A table's index is built by the enclave, whose measured code has no comparators and is not to have them: more code to
-trust, and noise that is not drawn in constant time. So this runs outside: the rows are sealed into pages as a run's
-are, each index is built on the same counts, and its position ranges are read page by page. SECRET as the rows are.
+A database for research can have a table for each (`lab/research.py`); this needs no enclave, no owner and no ledger, so
+that many indexes of many settings are compared in one go. The rows are sealed into pages as a run's are, each index is
+built on the same counts, and its position ranges are read page by page. SECRET as the rows are.
 """
 
 import os

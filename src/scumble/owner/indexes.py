@@ -16,9 +16,10 @@ from typing import Any, Self, cast, get_args
 
 from scumble.errors import FileError, InvalidParameter
 from scumble.index.contract import Terms, check_beta, check_row_epsilon
-from scumble.index.dp_plr import DPPLRIndex, left_after_check
-from scumble.index.file import decode, decoded
+from scumble.index.dp_plr import left_after_check
+from scumble.index.file import IndexModel, decode
 from scumble.index.hint import Hint
+from scumble.index.kinds import Asked, Kind, decoded, is_known, kind_of
 from scumble.index.plan import USUAL, Plan
 from scumble.index.slack import SlackName, lossless_delta, slack_named
 from scumble.privacy.budget import Exact, exact, row_delta
@@ -29,7 +30,7 @@ __all__ = ["IndexSpec", "capacity_cost", "index_cost"]
 
 _NAME = r'(?:"(?:[^"\\]|\\.)*"|[^\s",]+)'
 _OPTION = re.compile(
-    r"(?<!\s)\s+(?:(epsilon|beta|rows_per_user|max_bytes|slack|mechanism|alpha_s|blocks|hint|plan)=(\S+)"
+    r"(?<!\s)\s+(?:(epsilon|delta|beta|rows_per_user|max_bytes|slack|mechanism|alpha_s|blocks|hint|plan)=(\S+)"
     rf"|(columns)=({_NAME}(?:,{_NAME})*))\s*$"
 )
 _BARE = re.compile(r"[^\W\d]\w*")
@@ -47,7 +48,8 @@ class IndexSpec:
     of a file that `scumble index tune` has written, or of an index; a `Hint`; or a column of public keys.
     A `plan` divides its epsilon, and says how coarse its cells are, as that command proposes it.
     `mechanism`, `slack` and `alpha_s` are for research: with "paper", "paper" and a number, the index is the published
-    design as it is printed, and may lose rows.
+    design as it is printed, and may lose rows. In a program for research (`scumble.lab.research`) the mechanism may be
+    a comparator such as "special", and some of those cost the `delta` that is stated here.
     """
 
     column: str
@@ -63,6 +65,7 @@ class IndexSpec:
     columns: tuple[str, ...] | None = None
     hint: Any = None
     plan: Plan | None = None
+    delta: Exact | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -92,12 +95,14 @@ class IndexSpec:
             _read_names(options["columns"]) if "columns" in options else None,
             options.get("hint"),
             Plan.parse(options["plan"]) if "plan" in options else None,
+            options.get("delta"),
         )
 
     @property
     def terms(self) -> str:
         """The index as `parse` reads it, without its column and what is at its default."""
         parts = [self.domain.text, f"epsilon={self.epsilon}"]
+        parts += [f"delta={self.delta}"] if self.delta is not None else []
         parts += [f"beta={self.beta}"] if self.beta != 1e-6 else []
         parts += [f"rows_per_user={self.rows_per_user}"] if self.rows_per_user != 1 else []
         parts += [f"max_bytes={self.max_bytes}"] if self.max_bytes != 4096 else []
@@ -126,20 +131,14 @@ class IndexSpec:
 
         `earlier` are the indexes of the table's earlier batches on the same column.
         """
-        hint = hint_of(self.hint, self.domain, earlier)
+        kind, hint = kind_of(self.mechanism), hint_of(self.hint, self.domain, earlier)
+        epsilon, delta = self._cost(kind, hint)
         beta, rows = check_beta(self.beta), self.rows_per_user
-        epsilon, delta = index_cost(self.epsilon, beta, rows, self.slack, self.blocks, hint, self.plan)
-        terms = Terms(self.domain, epsilon / rows, row_delta(epsilon, delta, rows), beta, None, epsilon, delta)
-        index = DPPLRIndex(
-            max_bytes=self.max_bytes,
-            mechanism=self.mechanism,
-            slack=self.slack,
-            alpha_s=self.alpha_s,
-            blocks=1 if self.blocks is None else self.blocks,
-            hint=hint,
-            plan=self.plan,
-        )
-        index.check(terms if hint is None else replace(terms, capacity=1))  # by then there is one
+        some_rows = 1  # by then there is a capacity
+        terms = Terms(self.domain, epsilon / rows, row_delta(epsilon, delta, rows), beta, some_rows, epsilon, delta)
+        alpha_s = None if self.alpha_s is None else exact(self.alpha_s, "alpha_s")
+        blocks = 1 if self.blocks is None else self.blocks
+        kind.check(Asked(self.max_bytes, self.slack, alpha_s, blocks, hint, self.plan), terms)
         return IndexOrder(
             self.column,
             self.domain,
@@ -150,12 +149,24 @@ class IndexSpec:
             self.max_bytes,
             self.slack,
             self.mechanism,
-            index.alpha_s,
+            alpha_s,
             self.blocks,
             self.columns,
             None if hint is None else hint.packed,
             None if self.plan is None else self.plan.text,
         )
+
+    def _cost(self, kind: Kind, hint: Hint | None) -> tuple[Fraction, Fraction]:
+        """The epsilon and delta that it costs; a delta is stated where the mechanism needs one, and nowhere else."""
+        cost = index_cost(self.epsilon, self.beta, self.rows_per_user, self.slack, self.blocks, hint, self.plan)
+        if self.delta is None:
+            return cost
+        if not kind.states_delta:
+            raise InvalidParameter("this index costs no delta that could be stated", hint="leave delta out")
+        delta = exact(self.delta, "delta")
+        if not 0 < delta < 1:
+            raise InvalidParameter("delta must lie between 0 and 1", hint="delta=1e-6, for example")
+        return cost[0], delta
 
 
 def index_cost(
@@ -180,7 +191,8 @@ def hint_of(given: Any, domain: Domain, earlier: Sequence[bytes]) -> Hint | None
     if given is None or isinstance(given, Hint):
         return given
     if isinstance(given, str) and given == PREVIOUS:
-        models = [model for data in earlier if (model := decoded(data)).domain.text == domain.text]
+        known = [decoded(data) for data in earlier if is_known(data)]
+        models = [model for model in known if isinstance(model, IndexModel) and model.domain.text == domain.text]
         return Hint.of_models(models) if models else None
     if not isinstance(given, str | PathLike):
         return Hint.of_keys(given, domain)

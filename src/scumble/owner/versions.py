@@ -26,7 +26,7 @@ from scumble.errors import (
     Unfinished,
     Unwitnessed,
 )
-from scumble.index.file import decoded
+from scumble.index.kinds import decoded, is_known
 from scumble.owner import key_file
 from scumble.owner.anchor import Anchor, NoAnchor
 from scumble.owner.keys import AnalystKey, Key, OwnerKey, open_key
@@ -331,8 +331,9 @@ class Versions:
             opened = self._opened_since(seen)  # a witness has seen a later one already
         else:
             raise Stale("the database keeps changing", hint="try again")
-        for run in (run for table in opened.catalog.tables for run in table.runs if run.index is not None):
-            decoded(run.index)  # a corrupt index is refused now, not when a query needs it
+        for run in (run for table in opened.catalog.tables for run in table.runs):
+            if run.index is not None and is_known(run.index):  # one for research is refused when a query needs it
+                decoded(run.index)  # a corrupt one now
         if opened.policy:
             self.policies.learn(self.key, opened.policy, opened.owner)
         self.catalog, self.owner, self.grant = opened.catalog, opened.owner.hex(), opened.grant

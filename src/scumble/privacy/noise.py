@@ -261,7 +261,7 @@ def _expansion(probability: Probability, scale: Fraction, bit: int, count: int) 
 # --- discrete Gaussian -----------------------------------------------------------------------------
 
 
-def discrete_gaussian(sigma_squared: Fraction, count: int) -> NDArray[np.int64]:
+def discrete_gaussian(sigma_squared: Fraction, count: int, words: Words | None = None) -> NDArray[np.int64]:
     """Draw `count` independent samples with P(X = x) proportional to exp(-x^2 / (2 sigma^2)), for every integer x.
 
     Exact, by rejection from discrete Laplace noise of scale t = floor(sigma) + 1 (Canonne, Kamath, Steinke 2020): a
@@ -269,7 +269,7 @@ def discrete_gaussian(sigma_squared: Fraction, count: int) -> NDArray[np.int64]:
     are turned down, and the time that each one's probability takes, depend on the noise; only the trained comparators
     use it. docs/privacy.md section 9.
     """
-    return _gaussian_from_stream(sigma_squared, count, _fresh_stream())
+    return _gaussian_from_stream(sigma_squared, count, _fresh_stream() if words is None else words)
 
 
 def _gaussian_from_stream(sigma_squared: Fraction, count: int, words: Words) -> NDArray[np.int64]:

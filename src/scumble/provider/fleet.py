@@ -34,13 +34,15 @@ from scumble.wire.pipe import (
     unpack_answer,
 )
 
-__all__ = ["LANES", "EnclaveProcess", "Fleet", "Serve"]
+__all__ = ["LANES", "PROGRAM", "EnclaveProcess", "Fleet", "Serve"]
 
 
 LANES = 5
 """Jobs that an enclave does at a time. No tenant has all of them: provider/turns.py."""
 WAIT_SECONDS = 60.0
 ID_BYTES = 8
+PROGRAM = "scumble.enclave.process"
+"""The module that an enclave process runs."""
 ENVIRONMENT = {"LC_ALL": "C.UTF-8"}
 """All that an enclave process finds in its environment: variables can name code to run, as PYTHONPATH does."""
 
@@ -53,7 +55,9 @@ Serve = Callable[[Pipe, Frame], None]
 class EnclaveProcess:
     """A running enclave process, and the front's ends of its pipes."""
 
-    def __init__(self, attestation: str, lanes: int = LANES, endorsements: Path | None = None) -> None:
+    def __init__(
+        self, attestation: str, lanes: int = LANES, endorsements: Path | None = None, program: str = PROGRAM
+    ) -> None:
         self.id = secrets.token_hex(ID_BYTES)
         self.sessions = 0
         self._killed = False
@@ -62,7 +66,7 @@ class EnclaveProcess:
         self._control: queue.LifoQueue[Pipe] = queue.LifoQueue()
         pairs = [socket.socketpair() for _ in range(1 + lanes)]
         theirs = [end for _, end in pairs]
-        command = [sys.executable, "-I", "-m", "scumble.enclave.process", "--attestation", attestation]
+        command = [sys.executable, "-I", "-m", program, "--attestation", attestation]
         if endorsements is not None:
             command += ["--endorsements", str(endorsements.absolute())]
         try:
@@ -157,10 +161,12 @@ class Fleet:
         attestation: str,
         on_event: OnEvent = lambda what, process: None,
         endorsements: Path | None = None,
+        program: str = PROGRAM,
     ) -> None:
         if size < 1:
             raise InvalidParameter("a service needs at least one enclave", hint="--enclaves 2")
         self._attestation, self._endorsements, self._on_event = attestation, endorsements, on_event
+        self._program = program
         self._change = threading.Condition()
         self._members: list[EnclaveProcess] = []
         self._shared: dict[tuple[str, str], int] = {}
@@ -231,7 +237,7 @@ class Fleet:
         self._on_event("shared", taker)
 
     def _start(self) -> None:
-        member = EnclaveProcess(self._attestation, endorsements=self._endorsements)
+        member = EnclaveProcess(self._attestation, endorsements=self._endorsements, program=self._program)
         try:
             member.job(Attest(), bytes(NONCE_BYTES))
         except ScumbleError:

@@ -22,7 +22,7 @@ import uvicorn
 from scumble.durable import allow_open_files
 from scumble.errors import FileError, InvalidParameter
 from scumble.provider.connections import SPARE, limited
-from scumble.provider.fleet import EnclaveProcess, Fleet
+from scumble.provider.fleet import PROGRAM, EnclaveProcess, Fleet
 from scumble.provider.hosting import Hosting
 from scumble.provider.http import Front, application
 from scumble.provider.limits import Limits
@@ -50,6 +50,7 @@ class Settings:
     certificate: Path | None = None
     private_key: Path | None = None
     limits: Limits = field(default_factory=Limits)
+    program: str = PROGRAM
 
     def __post_init__(self) -> None:
         if not self.folder.is_dir():
@@ -76,7 +77,7 @@ def serve(settings: Settings, ready: Callable[[int], None] = lambda port: None, 
         log.write(f"enclave {what}", enclave=process.id, pid=process.pid)
 
     listening = _listening(settings)
-    fleet = Fleet(settings.enclaves, settings.attestation, note, settings.endorsements)
+    fleet = Fleet(settings.enclaves, settings.attestation, note, settings.endorsements, settings.program)
     hosting = Hosting(settings.folder, fleet, metrics.read, open_to_all=settings.open_to_all)
     front = Front(fleet, hosting, metrics, settings.limits, log)
     server = _Server(_config(settings, front), front, lambda: ready(listening.getsockname()[1]))

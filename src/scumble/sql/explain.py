@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
-from scumble.index.file import decoded
+from scumble.index.kinds import decoded
 from scumble.sql.aggregate import AggregateQuery
 from scumble.sql.plan import TableAccess
 from scumble.sql.statement import Bound
@@ -133,7 +133,7 @@ def _table(access: TableAccess, enclave: list[str], owner: list[str]) -> TableEx
     paths = access.paths
     schema = paths.table.schema
     overhead = sum(
-        2 * decoded(scan.run.index).usual_slack * len(scan.positions)
+        decoded(scan.run.index).extra_rows(scan.ranks, len(scan.positions))
         for scan in access.scans
         if scan.run.index is not None and scan.ranks
     )

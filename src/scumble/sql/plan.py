@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.index.file import IndexModel, decoded
+from scumble.index.contract import RunIndex
+from scumble.index.kinds import decoded
 from scumble.sql.constants import Bounds, ParamValues, merged
 from scumble.types import Column, ColumnType, Interval
 from scumble.wire.catalog import Run, Table
@@ -72,7 +73,7 @@ class TableAccess(NamedTuple):
         return sum(self.paths.page_bytes(scan.run) * scan.page_count for scan in self.scans)
 
 
-def _one_range(index: IndexModel, capacity: int, first: int, last: int) -> tuple[int, int]:
+def _one_range(index: RunIndex, capacity: int, first: int, last: int) -> tuple[int, int]:
     """The positions of one range of ranks."""
     stop = index.stop_at(last)
     stop = 0 if stop < 0 else min(stop, capacity)
@@ -243,7 +244,7 @@ class Path:
                 scans.append(scan)
         return scans
 
-    def _scan(self, run: Run, index: IndexModel, keys: Cover, predicate: int) -> RunScan:
+    def _scan(self, run: Run, index: RunIndex, keys: Cover, predicate: int) -> RunScan:
         domain, page_rows = index.domain, run.page_rows
         spans = [self.type.rank_span(domain, low, high) for low, high in keys.intervals]
         ranks = [(first, last) for first, last in spans if first <= last]

@@ -103,9 +103,10 @@ class Table:
         return f"<Table {self.name}: {len(self.schema)} columns, capacity {self.capacity:,}, indexes on {indexed}>"
 
     def _repr_html_(self) -> str:
-        from scumble.index.file import decoded  # only a notebook needs it
+        from scumble.index.kinds import decoded, is_known  # only a notebook needs it
 
-        domains = {run.attribute: decoded(run.index).domain.label for run in self.runs if run.index is not None}
+        indexes = {run.attribute: run.index for run in self.runs if run.index is not None}
+        domains = {name: decoded(data).domain.label if is_known(data) else "?" for name, data in indexes.items()}
         rows = "".join(
             f"<tr><td>{html.escape(c.name)}</td><td>{html.escape(c.type.label)}{'' if c.nullable else ' not null'}</td>"
             f"<td>{html.escape(domains.get(c.name, ''))}</td></tr>"

@@ -240,6 +240,7 @@ class IndexOrder:
     laid out in so many padded `blocks`, or in as many as suit their number. The copy of the rows that it finds holds
     these `columns`, or all of them. `hint` is a public curve that the keys may follow, packed as index/hint.py has it,
     and `plan` divides its epsilon, as index/plan.py writes it.
+    The `mechanism` is a kind of index/kinds.py.
     """
 
     attribute: str

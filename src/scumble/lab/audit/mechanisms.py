@@ -117,7 +117,7 @@ def _fitted(
     """A build as `fit_counts` does it, without a ledger: the money is not what is audited here."""
     terms = Terms(IntegerDomain(0, size - 1), epsilon, delta, BETA, capacity, epsilon, delta)
     index.check(terms)
-    return lambda counts: index._fitted(Histogram(counts), terms)
+    return lambda counts: index._fitted(Histogram(counts), terms, Noise.fresh())
 
 
 def _index(

@@ -195,7 +195,9 @@ class Tap:
 
         return bound
 
-    def _gradient(self, original: Any, examples: Any, scale_rows: int, response: Any, recipe: Any) -> Any:
+    def _gradient(
+        self, original: Any, examples: Any, scale_rows: int, response: Any, recipe: Any, words: Any = None
+    ) -> Any:
         if recipe.sensitivity == "clip":
             gradient = training.clipped_sum(examples, scale_rows, response, recipe.clip)
         else:
@@ -204,7 +206,7 @@ class Tap:
         law = GaussianLaw(recipe.multiplier**2 * max(gradient.squared_sensitivity, 1))
 
         def draw() -> IntArray:
-            noisy: FloatArray = original(examples, scale_rows, response, recipe)
+            noisy: FloatArray = original(examples, scale_rows, response, recipe, words)
             return np.rint(noisy / unit).astype(np.int64)
 
         return self._take(lambda: law, gradient.total, draw).astype(np.float64) * unit

@@ -15,8 +15,8 @@ ExactIndex                  the curve itself; leaks, for comparison only
     load("special.index")            # any of them, and DPPLRIndex
 
 `COMPARATORS` has all of them by the name that their files use. They are here to be compared with: for use, there is
-`DPPLRIndex`. A table's index is built inside the enclave, whose measured code does not include them; `lab.scans` runs
-their lookups over a database's pages instead. docs/results.md says what came out.
+`DPPLRIndex`. The enclave's measured code does not include them, so a table can have one in a program for research only:
+`lab.research`. `lab.scans` runs their lookups over sealed pages without one. docs/results.md says what came out.
 """
 
 from os import PathLike
@@ -30,7 +30,7 @@ from scumble.lab.comparators.dp_bplus_tree import DPBPlusTreeIndex
 from scumble.lab.comparators.dp_rmi import DPRMIIndex
 from scumble.lab.comparators.fmi import FMIIndex
 from scumble.lab.comparators.fmi_perceptrons import FMIPerceptronsIndex
-from scumble.lab.comparators.saved import SavedIndex, decode, read
+from scumble.lab.comparators.saved import SavedIndex, decode
 
 __all__ = [
     "COMPARATORS",
@@ -62,5 +62,5 @@ COMPARATORS: dict[str, type[SavedIndex]] = {
 
 def load(path: str | PathLike[str]) -> Index:
     """Read an index that was saved, whichever it is: a comparator, or a `DPPLRIndex`."""
-    data = read(path)
+    data = file.read_file(path)
     return DPPLRIndex.load(path) if data.startswith(file.MAGIC) else decode(data, COMPARATORS)

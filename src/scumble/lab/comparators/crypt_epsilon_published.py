@@ -13,7 +13,7 @@ from scumble.index.contract import Terms
 from scumble.index.curve import Histogram
 from scumble.lab.comparators.curves import TwoCurves, TwoCurvesIndex
 from scumble.lab.comparators.limits import check_memory, check_scale
-from scumble.privacy.noise import add_discrete_laplace
+from scumble.privacy.noise import Noise, add_discrete_laplace
 from scumble.types import Domain, ExplicitKeys
 
 __all__ = ["CryptEpsilonPublishedIndex", "bins_of"]
@@ -37,16 +37,16 @@ class CryptEpsilonPublishedIndex(TwoCurvesIndex):
         check_scale(1 / terms.epsilon)
         check_memory(24 * terms.domain.size)
 
-    def _build(self, histogram: Histogram, terms: Terms) -> TwoCurves:
+    def _build(self, histogram: Histogram, terms: Terms, noise: Noise) -> TwoCurves:
         """Release the histogram over the bins, and sum it up.
 
         Sensitivity: 1 in L1, since a row counts in one bin, and which one follows from the public domain; neighbours:
         one row added or removed; cost: epsilon; docs/privacy.md 8.1.
         """
-        size = terms.domain.size
-        noisy = np.zeros(size, dtype=np.int64)
-        np.add.at(noisy, bins_of(terms.domain), histogram.counts)
-        add_discrete_laplace(noisy, 1 / terms.epsilon)
+        bins, scale = bins_of(terms.domain), 1 / terms.epsilon
+        noisy = np.zeros(terms.domain.size, dtype=np.int64)
+        np.add.at(noisy, bins, histogram.counts)
+        add_discrete_laplace(noisy, scale, noise.stream(self.kind, scale, bins))
         curve = np.cumsum(noisy)
         capacity = max(0, int(curve.max())) if terms.capacity is None else terms.capacity
         return TwoCurves(terms.domain, curve, curve, capacity)

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scumble.errors import InvalidParameter
-from scumble.index.contract import Positions, Terms, check_domain, check_request
+from scumble.index.contract import MOST_EPSILON, Positions, Terms, check_domain, check_request
 from scumble.index.curve import Histogram
 from scumble.index.slack import shift
 from scumble.lab.comparators.limits import check_memory, check_scale
 from scumble.lab.comparators.saved import MOST_POSITIONS, SavedIndex, State
 from scumble.privacy.budget import Budget, Exact, show
-from scumble.privacy.noise import add_discrete_laplace
+from scumble.privacy.noise import Noise, add_discrete_laplace
 from scumble.types import Domain
 
 __all__ = ["CryptEpsilonIndex", "ExactIndex", "SpecialIndex", "TwoCurves", "TwoCurvesIndex"]
@@ -61,6 +61,8 @@ class TwoCurves(Positions):
 class TwoCurvesIndex(SavedIndex):
     """An index whose lookups are answered by two curves."""
 
+    numbers_per_rank = 2
+
     @property
     def curves(self) -> TwoCurves:
         positions = self.positions
@@ -71,6 +73,12 @@ class TwoCurvesIndex(SavedIndex):
     def size_bytes(self) -> int:
         """The bytes of what was released, eight for each number."""
         return self.curves.size_bytes
+
+    @property
+    def usual_slack(self) -> int:
+        """Half of what lies between the curves."""
+        curves = self.curves
+        return round(float((curves.upper - curves.lower).mean()) / 2)
 
     def _state(self) -> State:
         curves = self.curves
@@ -104,14 +112,15 @@ class CryptEpsilonIndex(TwoCurvesIndex):
         check_scale(terms.domain.size / terms.epsilon)
         check_memory(8 * terms.domain.size)
 
-    def _build(self, histogram: Histogram, terms: Terms) -> TwoCurves:
+    def _build(self, histogram: Histogram, terms: Terms, noise: Noise) -> TwoCurves:
         """Release the curve with noise on each of its N points.
 
         Sensitivity: N in L1, since a row of the first rank moves every point by 1; neighbours: one row added or
         removed; cost: epsilon; the paper's section 2 and appendix A.1; docs/privacy.md 8.1.
         """
         curve = np.cumsum(histogram.counts)
-        add_discrete_laplace(curve, terms.domain.size / terms.epsilon)
+        scale = terms.domain.size / terms.epsilon
+        add_discrete_laplace(curve, scale, noise.stream(self.kind, scale, len(curve)))
         capacity = max(0, int(curve.max())) if terms.capacity is None else terms.capacity
         return TwoCurves(terms.domain, curve, curve, capacity)
 
@@ -126,18 +135,22 @@ class SpecialIndex(TwoCurvesIndex):
     """
 
     name, kind = "SPECIAL", "special"
+    needs_delta = True
+
+    def chance_of_loss(self, beta: Fraction) -> Fraction:
+        return Fraction(0)
 
     def _check(self, terms: Terms) -> None:
         needed = truncation_delta(terms.epsilon, terms.beta)
         if terms.delta < needed:
             raise InvalidParameter(
                 f"SPECIAL needs a delta of {show(needed)} for one row",
-                hint="give it to ledger.spend(..., delta=...), or take a smaller beta",
+                hint="state it as delta, or take a smaller beta",
             )
         check_scale(special_scale(terms))
         check_memory(24 * terms.domain.size)
 
-    def _build(self, histogram: Histogram, terms: Terms) -> TwoCurves:
+    def _build(self, histogram: Histogram, terms: Terms, noise: Noise) -> TwoCurves:
         """Release the curve twice, each time with noise on all N points, shifted to one side and truncated there.
 
         Sensitivity: N in L1 for each of the two, which get half of epsilon each; neighbours: one row added or removed;
@@ -147,8 +160,8 @@ class SpecialIndex(TwoCurvesIndex):
         scale, moved = special_scale(terms), special_shift(terms)
         curve = np.cumsum(histogram.counts)
         lower, upper = curve.copy(), curve.copy()
-        add_discrete_laplace(lower, scale)
-        add_discrete_laplace(upper, scale)
+        for side, bound in (("lower", lower), ("upper", upper)):
+            add_discrete_laplace(bound, scale, noise.stream(self.kind, side, scale, moved, len(bound)))
         lower -= moved
         upper += moved
         np.minimum(lower, curve, out=lower)
@@ -178,11 +191,15 @@ def special_scale(terms: Terms) -> Fraction:
 class ExactIndex(TwoCurvesIndex):
     """The cumulative curve as it is. LEAKS every count: for comparison, on data that stays with its owner.
 
-    No epsilon covers it, so it takes no budget: one that is given is refused, and cancelled. `beta` and `capacity` are
+    No epsilon covers it, so it takes no budget: one that is given is refused, and cancelled. An exception is the
+    largest epsilon there is, for tables: only a ledger that promises nothing can pay it. `beta` and `capacity` are
     checked as everywhere and change nothing.
     """
 
     name, kind = "exact (leaks)", "exact"
+
+    def chance_of_loss(self, beta: Fraction) -> Fraction:
+        return Fraction(0)
 
     def fit(
         self,
@@ -221,11 +238,14 @@ class ExactIndex(TwoCurvesIndex):
         return self
 
     def _check(self, terms: Terms) -> None:
-        raise InvalidParameter(
-            "an exact index takes no budget: it leaks, and no epsilon covers it", hint="leave the budget out"
-        )
+        if terms.epsilon < MOST_EPSILON:
+            raise InvalidParameter(
+                "an exact index takes no budget: it leaks, and no epsilon covers it",
+                hint=f"leave the budget out; for a table, epsilon={MOST_EPSILON} says that nothing is promised",
+            )
+        check_memory(8 * terms.domain.size)
 
-    def _build(self, histogram: Histogram, terms: Terms) -> TwoCurves:
+    def _build(self, histogram: Histogram, terms: Terms, noise: Noise) -> TwoCurves:
         return _curves(histogram, terms.domain, terms.capacity)
 
     @property

@@ -5,6 +5,7 @@ positions do not count the sorted rows: each leaf holds the rows of one key, and
 noise has it, and a lookup reads whole leaves.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Self
@@ -13,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.errors import InvalidParameter, NotFitted
+from scumble.index.blocks import Blocks
 from scumble.index.contract import Outcome, Terms
 from scumble.index.curve import MAX_ROWS, Histogram
 from scumble.index.slack import shift
 from scumble.lab.comparators.curves import TwoCurves, TwoCurvesIndex
 from scumble.lab.comparators.limits import check_memory
 from scumble.lab.comparators.saved import State
-from scumble.privacy.noise import add_discrete_laplace
+from scumble.privacy.noise import Noise, add_discrete_laplace
 from scumble.types import Domain
 
 __all__ = ["DPBPlusTreeIndex", "RoutingTree"]
@@ -91,7 +93,7 @@ class DPBPlusTreeIndex(TwoCurvesIndex):
     def _check(self, terms: Terms) -> None:
         check_memory(24 * terms.domain.size)  # the noise is always within bounds: 27 levels at most
 
-    def _build(self, histogram: Histogram, terms: Terms) -> TwoCurves:
+    def _build(self, histogram: Histogram, terms: Terms, noise: Noise) -> TwoCurves:
         """Release the count of every node, and lay the leaves out as their noisy counts say.
 
         Sensitivity: 1 a level in L1; neighbours: one row added or removed; cost: epsilon; the paper's section 2 and
@@ -99,7 +101,7 @@ class DPBPlusTreeIndex(TwoCurvesIndex):
         """
         tree = _tree(terms)
         nodes = tree.nodes(histogram.counts)
-        add_discrete_laplace(nodes, tree.scale)
+        add_discrete_laplace(nodes, tree.scale, noise.stream(self.kind, tree.scale, tree.leaves))
         self._nodes = nodes
         return _laid_out(terms.domain, tree, nodes, self._overflow(terms))
 
@@ -125,6 +127,36 @@ class DPBPlusTreeIndex(TwoCurvesIndex):
     def stored_rows(self) -> int:
         """How many rows the padded leaves hold in all, dummies included; public."""
         return self.curves.capacity
+
+    def chance_of_loss(self, beta: Fraction) -> Fraction:
+        return beta if self.overflow_rows is None else Fraction(1)
+
+    @property
+    def usual_slack(self) -> int:
+        """None: leaves begin and end where they are said to."""
+        return 0
+
+    def most_dummies(self, terms: Terms) -> int:
+        return self._overflow(terms) * terms.domain.size
+
+    def extra_rows(self, ranks: Sequence[tuple[int, int]], lookups: int) -> int:
+        """The dummies of the leaves: about as many as each gets before its noise."""
+        return self._overflow(self.terms) * sum(last + 1 - first for first, last in ranks)
+
+    @property
+    def leaves(self) -> Blocks:
+        """The leaves as padded blocks of two: the rows of the first count up, those of the second down from its end.
+
+        So the dummies of both lie between, where each has its own. Of a block that is one leaf, the other is empty.
+        """
+        size, ends = len(self.curves.upper), self.curves.upper
+        stops = np.append(ends[1::2], ends[-1:]) if size % 2 else ends[1::2]
+        places = np.concatenate([[0], stops])
+        bounds = np.minimum(np.arange(len(stops) * 2 + 1), size)
+        offsets = np.empty(2 * len(stops), dtype=np.int64)
+        offsets[::2], offsets[1::2] = places[:-1], stops
+        # Of slacks a layout asks only how many dummies there can be: no more than there are places.
+        return Blocks(bounds, (np.diff(places) + 1) // 2, places, offsets)
 
     def unsafe_dummy_rows(self, counts: IntArray) -> int:
         """SECRET: how many dummies the leaves hold, given the true counts. Tells the number of rows."""

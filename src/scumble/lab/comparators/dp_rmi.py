@@ -18,7 +18,8 @@ from scumble.index.contract import Terms, check_count
 from scumble.lab.accounting import noise_multiplier
 from scumble.lab.comparators.saved import State
 from scumble.lab.comparators.trained import Parts, Settings, TrainedIndex
-from scumble.lab.comparators.training import Curve, Response, descend
+from scumble.lab.comparators.training import Curve, Response, bits, descend
+from scumble.privacy.noise import Fact, Noise
 
 __all__ = ["DPRMIIndex", "Stages"]
 
@@ -55,11 +56,11 @@ class DPRMIIndex(TrainedIndex):
     def _most_parameters(self) -> int:
         return 2 * self.models
 
-    def _train(self, curve: Curve, terms: Terms, parts: Parts) -> "Stages":
+    def _train(self, curve: Curve, terms: Terms, parts: Parts, noise: Noise) -> "Stages":
         """Stage after stage, each on what the public stages before it make of the keys."""
         fitted = Stages(())
         for _ in range(self.stages):
-            fitted = self._train_stage(fitted, curve, terms, parts)
+            fitted = self._train_stage(fitted, curve, terms, parts, noise)
         return fitted
 
     def _model_state(self) -> State:
@@ -80,7 +81,7 @@ class DPRMIIndex(TrainedIndex):
         )
         return cls(models, stages=stages, steps=steps), Stages(tuple(kept))
 
-    def _train_stage(self, before: "Stages", curve: Curve, terms: Terms, parts: Parts) -> "Stages":
+    def _train_stage(self, before: "Stages", curve: Curve, terms: Terms, parts: Parts, noise: Noise) -> "Stages":
         """All lines of a stage at once.
 
         They do NOT compose in parallel: their points are disjoint, but one row moves the points of all later lines. So
@@ -100,7 +101,8 @@ class DPRMIIndex(TrainedIndex):
                 self._record(curve, before.then(draft.with_parameters(parameters)), spent)
 
         recipe = self._recipe(multiplier, curve, models, noise_share=1 / sqrt(models))
-        parameters = descend(draft.parameters, respond, curve, recipe, watch)
+        words = recipe.streams(noise, self.kind, before.facts(), draft.facts())
+        parameters = descend(draft.parameters, respond, curve, recipe, words, watch)
         return before.then(draft.with_parameters(parameters))
 
 
@@ -117,6 +119,9 @@ class Stage:
     def parameters(self) -> FloatArray:
         """What is trained: steepness, then heights."""
         return np.concatenate([self.steepness, self.heights])
+
+    def facts(self) -> Fact:
+        return tuple(bits(getattr(self, name)) for name in STAGE_ARRAYS)
 
     def with_parameters(self, parameters: FloatArray) -> "Stage":
         steepness, heights = parameters.reshape(2, -1)
@@ -158,6 +163,9 @@ class Stages:
     def numbers(self) -> int:
         """How many numbers it keeps: two for each line, once its height is moved to x = 0."""
         return sum(2 * len(stage.centres) for stage in self.stages)
+
+    def facts(self) -> Fact:
+        return tuple(stage.facts() for stage in self.stages)
 
 
 def _route(predicted: FloatArray, models: int) -> IntArray:

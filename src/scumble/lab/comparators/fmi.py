@@ -17,7 +17,8 @@ from scumble.index.contract import Terms, check_count
 from scumble.lab.accounting import noise_multiplier
 from scumble.lab.comparators.saved import State
 from scumble.lab.comparators.trained import Parts, Settings, TrainedIndex
-from scumble.lab.comparators.training import Curve, Response, descend
+from scumble.lab.comparators.training import Curve, Response, bits, descend
+from scumble.privacy.noise import Fact, Noise
 
 __all__ = ["FMIIndex", "Mixture"]
 
@@ -49,7 +50,7 @@ class FMIIndex(TrainedIndex):
     def _most_parameters(self) -> int:
         return 4 * self.experts
 
-    def _train(self, curve: Curve, terms: Terms, parts: Parts) -> "Mixture":
+    def _train(self, curve: Curve, terms: Terms, parts: Parts, noise: Noise) -> "Mixture":
         """All parameters at once, one unified gradient a step: the cost is that of `steps` Gaussian releases."""
         (multiplier,) = self._multipliers(parts.training, terms.delta)
 
@@ -57,7 +58,8 @@ class FMIIndex(TrainedIndex):
             self._record(curve, Mixture(parameters), parts.spent(multiplier, step, terms.delta))
 
         recipe = self._recipe(multiplier, curve, self.experts, noise_share=1)
-        return Mixture(descend(start(self.experts), respond, curve, recipe, watch))
+        words = recipe.streams(noise, self.kind)
+        return Mixture(descend(start(self.experts), respond, curve, recipe, words, watch))
 
     def _model_state(self) -> State:
         assert isinstance(self.model.model, Mixture)  # noqa: S101  _train makes nothing else
@@ -78,6 +80,9 @@ class Mixture:
     @property
     def numbers(self) -> int:
         return len(self.parameters)
+
+    def facts(self) -> Fact:
+        return bits(self.parameters)
 
     def predict(self, inputs: FloatArray) -> FloatArray:
         """Positions as fractions of all, for ranks as fractions of the domain."""

@@ -18,8 +18,8 @@ from scumble.lab.accounting import noise_multiplier
 from scumble.lab.comparators.perceptrons import UNITS, Experts, Shape, clipped_network_sum, start
 from scumble.lab.comparators.saved import State
 from scumble.lab.comparators.trained import Parts, Settings, TrainedIndex
-from scumble.lab.comparators.training import MOST_BATCH, MOST_MOVE, Curve, batch_ranks
-from scumble.privacy.noise import discrete_gaussian
+from scumble.lab.comparators.training import MOST_BATCH, MOST_MOVE, Curve, batch_ranks, bits
+from scumble.privacy.noise import Noise, discrete_gaussian
 
 __all__ = ["FMIPerceptronsIndex"]
 
@@ -76,14 +76,14 @@ class FMIPerceptronsIndex(TrainedIndex):
     def _reach(self, size: int) -> int:
         return 2 * UNITS * self.batch + isqrt(self.shape.numbers) + 1
 
-    def _train(self, curve: Curve, terms: Terms, parts: Parts) -> Experts:
+    def _train(self, curve: Curve, terms: Terms, parts: Parts, noise: Noise) -> Experts:
         """Adam on noisy gradients, which is all of the curve that it sees: the cost is that of `steps` releases."""
         (multiplier,) = self._multipliers(parts.training, terms.delta)
         first = parameters = start(self.shape)
         mean, square = np.zeros_like(first), np.zeros_like(first)
         self._record(curve, Experts(self.shape, parameters), Fraction(0))
         for step in range(self.steps):
-            gradient = self._noisy_gradient(curve, parameters, step, multiplier)
+            gradient = self._noisy_gradient(curve, parameters, step, multiplier, noise)
             mean = MOMENTUM * mean + (1 - MOMENTUM) * gradient
             square = MEMORY * square + (1 - MEMORY) * np.square(gradient)
             length = np.sqrt(square / (1 - MEMORY ** (step + 1))) + LEAST
@@ -107,11 +107,16 @@ class FMIPerceptronsIndex(TrainedIndex):
         index = cls(state.number("experts"), hidden=hidden, epochs=epochs, steps_per_epoch=steps // epochs)
         return index, Experts(index.shape, state.real("parameters", index.shape.numbers))
 
-    def _noisy_gradient(self, curve: Curve, parameters: FloatArray, step: int, multiplier: Fraction) -> FloatArray:
+    def _noisy_gradient(
+        self, curve: Curve, parameters: FloatArray, step: int, multiplier: Fraction, noise: Noise
+    ) -> FloatArray:
         """Release the mean gradient over a mini-batch; sensitivity and cost as in `clipped_network_sum`."""
         examples = curve.examples(repeated_ranks(len(curve.rows), self.batch, step))
         gradient = clipped_network_sum(self.shape, parameters, examples, curve.scale_rows, self.clip)
-        noisy = gradient.total + discrete_gaussian(multiplier**2 * gradient.squared_sensitivity, len(gradient.total))
+        variance = multiplier**2 * gradient.squared_sensitivity
+        facts = (step, variance, self.batch, bits(np.array([self.clip])), bits(parameters))
+        words = noise.stream(self.kind, "step", *facts)
+        noisy = gradient.total + discrete_gaussian(variance, len(gradient.total), words)
         return noisy.astype(np.float64) * (gradient.unit / self.batch)
 
     def _spent(self, parts: Parts, steps: int, delta: Fraction) -> Fraction:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from scumble.lab.comparators.training import Examples, IntegerSum
-from scumble.privacy.noise import Noise
+from scumble.lab.comparators.training import Examples, IntegerSum, bits
+from scumble.privacy.noise import Fact, Noise
 
 __all__ = ["Experts", "Shape", "clipped_network_sum", "start"]
 
@@ -82,6 +82,9 @@ class Experts:
     @property
     def numbers(self) -> int:
         return len(self.parameters)
+
+    def facts(self) -> Fact:
+        return self.shape.experts, self.shape.hidden, bits(self.parameters)
 
     def predict(self, inputs: FloatArray) -> FloatArray:
         """Positions as fractions of all, for ranks as fractions of the domain."""

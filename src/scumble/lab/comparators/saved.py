@@ -7,26 +7,28 @@ exact index that is every count, so its file is as SECRET as the rows. The check
 import json
 import struct
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from hashlib import sha256
 from os import PathLike
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.errors import Corrupt, DomainError, FileError, InvalidParameter, NewerVersion
+from scumble.errors import Corrupt, DomainError, InvalidParameter, NewerVersion
+from scumble.index.blocks import Blocks
 from scumble.index.contract import Index, Positions, Terms
 from scumble.index.curve import MAX_ROWS
-from scumble.index.file import _packed_domain, _unpacked_domain
+from scumble.index.file import packed_domain, read_file, unpacked_domain, write_file
+from scumble.index.kinds import COMPARATOR_MAGIC
 from scumble.privacy.budget import from_ratio, ratio
 from scumble.types import Domain, parse_domain
 
 __all__ = ["SavedIndex", "State", "decode", "encode"]
 
-MAGIC = b"SCUMBLC\x1a"
+MAGIC = COMPARATOR_MAGIC
 VERSION = 1
 HEAD = struct.Struct("<BI")  # version, length of the header
 CHECKSUM_BYTES = 8
@@ -64,9 +66,36 @@ class State:
 
 
 class SavedIndex(Index):
-    """An index that can be saved and loaded. `kind` names it in files, so it never changes."""
+    """An index that can be saved and loaded. `kind` names it in files, so it never changes.
+
+    `needs_delta` if epsilon alone does not pay for it; `numbers_per_rank` of the domain are in its file.
+    """
 
     kind: ClassVar[str]
+    needs_delta: ClassVar[bool] = False
+    numbers_per_rank: ClassVar[int] = 0
+
+    def chance_of_loss(self, beta: Fraction) -> Fraction:
+        """The chance that any lookup loses a row, if it was fitted with this beta: 1 if it promises nothing."""
+        return Fraction(1)
+
+    @property
+    @abstractmethod
+    def usual_slack(self) -> int:
+        """What each end of a lookup is widened by, on average."""
+
+    def most_dummies(self, terms: Terms) -> int:
+        """About how many dummies rows need to lie as they have to."""
+        return 0
+
+    @property
+    def leaves(self) -> Blocks | None:
+        """Where rows have to lie, if not as they are sorted."""
+        return None
+
+    def extra_rows(self, ranks: Sequence[tuple[int, int]], lookups: int) -> int:
+        """About how many rows beyond their answers so many lookups read, those of these ranges of ranks among them."""
+        return 2 * self.usual_slack * lookups
 
     @abstractmethod
     def _state(self) -> State:
@@ -79,36 +108,20 @@ class SavedIndex(Index):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write a file from which `load` reads the index."""
-        data = encode(self)
-        try:
-            Path(path).write_bytes(data)
-        except OSError as error:
-            raise FileError(
-                f"cannot write the index file: {error.strerror}", hint=f"check the path {path}, and its permissions"
-            ) from error
+        write_file(path, encode(self))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
         """Read an index of this kind; `comparators.load` reads any."""
-        index = decode(read(path), {cls.kind: cls})
+        index = decode(read_file(path), {cls.kind: cls})
         assert isinstance(index, cls)  # noqa: S101  no other kind was offered
         return index
-
-
-def read(path: str | PathLike[str]) -> bytes:
-    """The bytes of an index file."""
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise FileError(
-            f"cannot read the index file: {error.strerror}", hint=f"check the path {path}, and its permissions"
-        ) from error
 
 
 def encode(index: SavedIndex) -> bytes:
     """The file of a fitted index."""
     positions, terms, state = index.positions, index._terms, index._state()
-    domain, keys = _packed_domain(positions.domain)
+    domain, keys = packed_domain(positions.domain)
     header = {
         "kind": index.kind,
         "domain": domain,
@@ -158,7 +171,7 @@ def _parsed(body: bytes) -> tuple[dict[str, Any], bytes]:
 def _restored(kind: type[SavedIndex], header: dict[str, Any], rest: bytes) -> SavedIndex:
     key_bytes = header["key_bytes"]
     if key_bytes:
-        domain, taken = _unpacked_domain(header["domain"], rest[:key_bytes])
+        domain, taken = unpacked_domain(header["domain"], rest[:key_bytes])
         if taken != key_bytes:
             raise ValueError("a list of another length")
     else:

@@ -33,7 +33,7 @@ from scumble.lab.comparators.training import (
     whole_rows,
 )
 from scumble.privacy.budget import Exact, exact
-from scumble.privacy.noise import MAX_SCALE, discrete_laplace
+from scumble.privacy.noise import MAX_SCALE, Noise, Words, discrete_laplace
 from scumble.types import Domain
 
 __all__ = ["Parts", "Settings", "TrainedIndex", "TrainedPositions", "release_count"]
@@ -92,6 +92,8 @@ class TrainedIndex(SavedIndex):
     `learning_rate`, one is chosen from public values: smaller, the more noise there is.
     """
 
+    needs_delta = True
+
     def __init__(
         self,
         *,
@@ -125,7 +127,7 @@ class TrainedIndex(SavedIndex):
     def _check(self, terms: Terms) -> None:
         if terms.delta == 0:
             raise InvalidParameter(
-                f"{self.name} needs a delta: its noise is Gaussian", hint="ledger.spend(1, 'salary', delta=1e-6)"
+                f"{self.name} needs a delta: its noise is Gaussian", hint="state one: delta=1e-6, for example"
             )
         check_memory(16 * terms.domain.size)
         parts = self._parts(terms)
@@ -139,7 +141,7 @@ class TrainedIndex(SavedIndex):
         unit = 2 * CLIP_GRID if self.sensitivity == "clip" else MOST_SLOPE * (isqrt(self._most_parameters) + 1)
         return min(self.batch, size) * unit
 
-    def _build(self, histogram: Histogram, terms: Terms) -> TrainedPositions:
+    def _build(self, histogram: Histogram, terms: Terms, noise: Noise) -> TrainedPositions:
         """Row count, training, noisy largest error: the paper's section 3.1 and its appendix.
 
         Sensitivity and cost are those of the parts: docs/privacy.md section 9. Neighbours: one row added or removed.
@@ -148,12 +150,14 @@ class TrainedIndex(SavedIndex):
         if self._trace is not None:
             self._trace = []
         rows = np.cumsum(histogram.counts)
-        scale = terms.capacity or release_count(rows[-1:], parts.count)
+        scale = terms.capacity or release_count(rows[-1:], parts.count, noise.stream(self.kind, "count", parts.count))
         curve = Curve(rows, scale)
-        model = self._train(curve, terms, parts)
+        model = self._train(curve, terms, parts, noise)
         draft = TrainedPositions(terms.domain, model, scale, 0, MAX_ROWS)
         error = curve.largest_error(draft.at)
-        slack = release_bound(error, parts.error, terms.beta, lossless=False) + ROUNDING_ROWS
+        question = (self.kind, "error", parts.error, terms.beta, scale, model.facts())
+        words = noise.stream(*question)
+        slack = release_bound(error, parts.error, terms.beta, lossless=False, words=words) + ROUNDING_ROWS
         # No lookup loses a row unless the last one does: so this bounds the rows, at no cost.
         last = int(draft.at(np.array([terms.domain.size - 1]))[0])
         return TrainedPositions(terms.domain, model, scale, slack, terms.capacity or last + slack)
@@ -173,7 +177,7 @@ class TrainedIndex(SavedIndex):
         """How many parameters a stage has at most."""
 
     @abstractmethod
-    def _train(self, curve: Curve, terms: Terms, parts: "Parts") -> Model:
+    def _train(self, curve: Curve, terms: Terms, parts: "Parts", noise: Noise) -> Model:
         """Train the model, and spend no more than parts.training and terms.delta on it."""
 
     def _recipe(self, multiplier: Fraction, curve: Curve, models: int, noise_share: float) -> Recipe:
@@ -219,6 +223,13 @@ class TrainedIndex(SavedIndex):
     def size_bytes(self) -> int:
         return self.model.size_bytes
 
+    def chance_of_loss(self, beta: Fraction) -> Fraction:
+        return beta
+
+    @property
+    def usual_slack(self) -> int:
+        return self.model.slack_rows
+
     @property
     def unsafe_history(self) -> list[tuple[Fraction, int]]:
         """SECRET: after each step, the epsilon spent so far and the true largest error, in rows.
@@ -244,12 +255,12 @@ class TrainedIndex(SavedIndex):
         return f"{type(self).__name__}(steps={self.steps}, sensitivity={self.sensitivity!r}) <{state}>"
 
 
-def release_count(rows: IntArray, epsilon: Fraction) -> int:
+def release_count(rows: IntArray, epsilon: Fraction, words: Words | None = None) -> int:
     """Release the number of rows, an array of one: by what predictions are scaled, so it need not be an upper bound.
 
     Sensitivity: 1; neighbours: one row added or removed; cost: epsilon; docs/privacy.md 9.1.
     """
-    noisy = rows + discrete_laplace(1 / epsilon, 1)
+    noisy = rows + discrete_laplace(1 / epsilon, 1, words)
     return int(np.clip(noisy, 1, MAX_ROWS)[0])
 
 

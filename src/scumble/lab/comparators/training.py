@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.index.curve import MAX_ROWS
-from scumble.privacy.noise import discrete_gaussian
+from scumble.privacy.noise import Fact, Noise, Words, discrete_gaussian
 
 __all__ = [
     "Curve",
@@ -25,6 +25,7 @@ __all__ = [
     "Response",
     "SensitivityName",
     "batch_ranks",
+    "bits",
     "clip_to_grid",
     "descend",
     "noisy_gradient",
@@ -118,6 +119,12 @@ class Recipe:
     sensitivity: SensitivityName
     multiplier: Fraction
 
+    def streams(self, noise: Noise, *training: Fact) -> Callable[[int, FloatArray], Words]:
+        """For every step the stream of its noise, which depends on all that was public before it."""
+        rates = np.array([self.clip, self.learning_rate])
+        facts = (self.models, self.batch, bits(rates), self.sensitivity, self.multiplier)
+        return lambda step, parameters: noise.stream(*training, "step", step, *facts, bits(parameters))
+
 
 @dataclass(frozen=True, eq=False)
 class Response:
@@ -140,7 +147,9 @@ class IntegerSum:
     unit: float
 
 
-def noisy_gradient(examples: Examples, scale_rows: int, response: Response, recipe: Recipe) -> FloatArray:
+def noisy_gradient(
+    examples: Examples, scale_rows: int, response: Response, recipe: Recipe, words: Words | None = None
+) -> FloatArray:
     """Release the mean gradient of the squared error over a mini-batch; errors are fractions of `scale_rows`.
 
     L2 sensitivity: what `clipped_sum` or `exact_sum` says; neighbours: one row added or removed; cost: one Gaussian
@@ -151,7 +160,7 @@ def noisy_gradient(examples: Examples, scale_rows: int, response: Response, reci
     else:
         gradient = exact_sum(examples, scale_rows, response)
     variance = recipe.multiplier**2 * max(gradient.squared_sensitivity, 1)
-    noisy = gradient.total + discrete_gaussian(variance, len(gradient.total))
+    noisy = gradient.total + discrete_gaussian(variance, len(gradient.total), words)
     return noisy.astype(np.float64) * (gradient.unit / len(examples.rows))
 
 
@@ -185,11 +194,13 @@ def descend(
     respond: Callable[[FloatArray, FloatArray], Response],
     curve: Curve,
     recipe: Recipe,
+    words: Callable[[int, FloatArray], Words],
     watch: Callable[[int, FloatArray], None],
 ) -> FloatArray:
     """Stochastic gradient descent on the squared error; return the mean of the later half of the iterates.
 
-    Public: it sees the curve through `noisy_gradient` only. `watch` is called with every step's mean.
+    Public: it sees the curve through `noisy_gradient` only. `words` gives the stream for the noise of a step, and
+    `watch` is called with every step's mean.
     """
     parameters = start
     watch(0, start)
@@ -197,7 +208,7 @@ def descend(
     for step in range(recipe.steps):
         examples = curve.examples(batch_ranks(len(curve.rows), recipe.batch, step))
         response = respond(parameters, examples.inputs)
-        gradient = noisy_gradient(examples, curve.scale_rows, response, recipe)
+        gradient = noisy_gradient(examples, curve.scale_rows, response, recipe, words(step, parameters))
         # A line that gets more than its share of the examples would overshoot.
         gradient /= np.maximum(1, recipe.models * np.square(response.slopes).mean(axis=0))
         parameters = np.clip(parameters - recipe.learning_rate * gradient, start - MOST_MOVE, start + MOST_MOVE)
@@ -214,12 +225,20 @@ def whole_rows(predicted: FloatArray, scale_rows: int, most: int) -> IntArray:
     return np.rint(np.clip(predicted * scale_rows, 0, most)).astype(np.int64)
 
 
+def bits(numbers: FloatArray) -> IntArray:
+    """Floats to the last bit, as whole numbers."""
+    return np.ascontiguousarray(numbers, np.float64).view(np.int64)
+
+
 class Model(Protocol):
     """PUBLIC: a trained model."""
 
     @property
     def numbers(self) -> int:
         """How many numbers it keeps."""
+
+    def facts(self) -> Fact:
+        """All that it keeps, to name what is released of it."""
 
     def predict(self, inputs: FloatArray) -> FloatArray:
         """Positions as fractions of all, for ranks as fractions of the domain."""
