@@ -15,6 +15,7 @@ from mortal import Host, Killed
 
 from scumble.enclave import loads
 from scumble.enclave.loads import Load
+from scumble.enclave.rows import Rows
 from scumble.enclave.vault import Vault
 from scumble.errors import ScumbleError
 from scumble.index.file import IndexModel, decode, encode
@@ -64,7 +65,7 @@ class Dying(FileStore):
         self._reach("write_scratch", super().write_scratch, given)
 
 
-class SmallRows(loads.Rows):
+class SmallRows(Rows):
     """Rows in chunks so small that they go to the provider."""
 
     def __init__(self, storage: Any, words: int, chunk_rows: int, name: str = "chunk") -> None:

@@ -21,7 +21,8 @@ from e2e_tables import Col, RandomTable, random_rows, random_table
 
 from scumble import opening
 from scumble.enclave import queries as execute
-from scumble.enclave.loads import Load, Rows
+from scumble.enclave.loads import Load
+from scumble.enclave.rows import Rows
 from scumble.errors import QueryError
 from scumble.index.file import IndexModel
 from scumble.store.transcript import Event, comparable

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from scumble.enclave.kernels import Words
-from scumble.enclave.loads import Rows, _network
+from scumble.enclave.rows import Rows, _network
 from scumble.errors import Tampered
 from scumble.store.files import FileStore
 
