@@ -156,7 +156,7 @@ def test_options_are_taken_up_to_their_limits(
 
 def test_nothing_is_assumed_of_a_load_without_options() -> None:
     options = LoadOptions()
-    assert (options.page_rows, options.memory_bytes) == (1024, 2 << 30)
+    assert (options.rows_in_page(table("k integer").schema, indexed=False), options.memory_bytes) == (1024, 2 << 30)
     assert (options.types_from_data, options.new_rows, options.again) == (False, False, False)
     assert (options.declared, options.schema_file) == ({}, None)
     assert loading.SENT_BYTES == 16 << 20
@@ -293,16 +293,37 @@ def test_the_enclave_is_told_what_a_drawn_capacity_costs_and_of_a_given_one_noth
 
 @pytest.mark.parametrize(("capacity", "pages"), [(1, 1), (16, 1), (17, 2), (160, 10)])
 def test_a_given_capacity_is_rounded_up_to_whole_pages(capacity: int, pages: int) -> None:
-    options = LoadOptions(capacity=capacity, page_rows=16)
-    assert _fix_capacity(capacity, None, options, lambda *_: Noise.fresh()) == 16 * pages
+    assert _fix_capacity(capacity, None, capacity, 16, lambda *_: Noise.fresh()) == 16 * pages
+
+
+@pytest.mark.parametrize(
+    ("options", "other", "indexed", "rows"),
+    [
+        ({}, "date", False, 1024),
+        ({"capacity": 2**16 - 1}, "date", False, 1024),
+        ({"capacity": 2**16}, "date", False, 4096),
+        ({"capacity": 2**16}, "date", True, 1024),
+        ({"capacity": 2**16}, "uuid not null", False, 4096),
+        ({"capacity": 2**16}, "text(20)", False, 1024),
+        ({"capacity": 2**20, "page_rows": 16}, "date", False, 16),
+    ],
+)
+def test_pages_without_an_index_are_longer_if_the_capacity_is_large(
+    options: dict[str, int], other: str, indexed: bool, rows: int
+) -> None:
+    given = LoadOptions(**options)  # type: ignore[arg-type]
+    there = table("k integer", f"n {other}")
+    assert given.rows_in_page(there.schema, indexed=indexed) == rows
+    orders = [IndexSpec.parse("k int:0:9 epsilon=1").order()] if indexed else []
+    assert _begin(there, orders, spends_of(), given, BATCH).page_rows == rows
 
 
 def test_a_drawn_capacity_has_room_for_every_row_and_is_paid_for() -> None:
     """Lossless: over many draws, never below the rows; with noise of a tenth and this beta, not far above either."""
-    options, drawn = LoadOptions(page_rows=16), set()
+    drawn = set()
     for _ in range(50):
         budget = unsafe_budget(Fraction(1, 10), delta=Fraction(1, 100))
-        drawn.add(_fix_capacity(1000, budget, options, lambda *_: Noise.fresh()))
+        drawn.add(_fix_capacity(1000, budget, None, 16, lambda *_: Noise.fresh()))
         with pytest.raises(BudgetUsed, match="already paid"):
             budget.draw()
     assert min(drawn) >= 1000

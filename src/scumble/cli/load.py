@@ -22,7 +22,7 @@ from scumble.index.kinds import decoded
 from scumble.index.summary import summarize
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.ledger import Ledger
-from scumble.owner.loading import MEMORY_BYTES, PAGE_ROWS, LoadOptions, LoadReport
+from scumble.owner.loading import MEMORY_BYTES, LoadOptions, LoadReport
 from scumble.owner.suggest import Suggestion, suggest
 from scumble.privacy.budget import show
 from scumble.wire.catalog import Run
@@ -84,7 +84,9 @@ def load(
     again: Annotated[
         bool, typer.Option("--again", help="Load rows that were loaded before once more. The cost adds up.")
     ] = False,
-    page_rows: Annotated[int, typer.Option(metavar="N", help="Rows in a page: a power of two.")] = PAGE_ROWS,
+    page_rows: Annotated[
+        int | None, typer.Option(metavar="N", help="Rows in a page: a power of two; 1024, or without an index 4096.")
+    ] = None,
     memory: Annotated[
         str, typer.Option(metavar="SIZE", help="The memory that sorting may use, such as 512MiB.")
     ] = f"{MEMORY_BYTES >> 30}GiB",

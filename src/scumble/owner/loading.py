@@ -44,6 +44,9 @@ __all__ = ["Attempt", "LoadOptions", "LoadReport", "Progress", "can_reopen", "lo
 
 
 PAGE_ROWS = 1024
+LONG_PAGE_ROWS = 4096  # without an index: no lookup reads more than it needs, and opening a page has a fixed price
+LEAST_LONG_CAPACITY = 1 << 16  # below, filling up the last page would show in what is stored
+MOST_LONG_BYTES = 1 << 16  # of a page: with wide columns there is nothing to gain
 MEMORY_BYTES = 2 << 30
 SENT_BYTES = 16 << 20  # of rows at a time
 CAPACITY_SHARE = Fraction(1, 10)  # of the cheapest index's epsilon, for a capacity that is drawn
@@ -63,7 +66,8 @@ class LoadOptions:
     cost of `capacity_epsilon`. `types` declares columns, as in {"name": "text(20)"}; `schema` is a schema file or the
     path of one, and may have indexes as well; `types_from_data` derives a schema from the rows, publishes it, and warns
     of that. A new table needs one of them unless its source has types of its own. `query` says what to read from a
-    source that is a database. `page_rows` is how many rows a page has, and `memory_bytes` what the enclave sorts in.
+    source that is a database. `page_rows` is how many rows a page has, by default 1,024, or 4,096 in a table of
+    narrow columns without an index and with a capacity of 65,536 or more; `memory_bytes` is what the enclave sorts in.
 
     The costs of a table's batches add up. `new_rows` states that no row of this one is in the table yet, in whatever
     form: then only the dearest counts, and the ledger keeps the statement. Rows that were loaded before are refused,
@@ -72,7 +76,7 @@ class LoadOptions:
 
     capacity: int | None = None
     capacity_epsilon: Exact | None = None
-    page_rows: int = PAGE_ROWS
+    page_rows: int | None = None
     memory_bytes: int = MEMORY_BYTES
     types: Mapping[str, str] | None = None
     query: str | None = None
@@ -92,10 +96,20 @@ class LoadOptions:
             raise InvalidParameter("the capacity must be at least 1 and less than 2^36", hint="--capacity 1000000")
         if self.capacity is not None and self.capacity_epsilon is not None:
             raise InvalidParameter("a capacity that is given costs nothing", hint="leave one of the two out")
-        if self.page_rows & (self.page_rows - 1) or not 16 <= self.page_rows <= 1 << 20:
+        rows = PAGE_ROWS if self.page_rows is None else self.page_rows
+        if rows & (rows - 1) or not 16 <= rows <= 1 << 20:
             raise InvalidParameter("a page must have a power of two of rows, from 16 to 2^20", hint="1024 is usual")
         if self.memory_bytes < 1 << 20:
             raise InvalidParameter("a load needs at least 1 MiB of memory", hint="2 GiB is usual")
+
+    def rows_in_page(self, schema: Schema, *, indexed: bool) -> int:
+        """How many rows a page of a load has: what is public of it decides."""
+        if self.page_rows is not None:
+            return self.page_rows
+        if indexed or self.capacity is None or self.capacity < LEAST_LONG_CAPACITY:
+            return PAGE_ROWS
+        is_narrow = all(column.page_bytes(LONG_PAGE_ROWS) <= MOST_LONG_BYTES for column in schema)
+        return LONG_PAGE_ROWS if is_narrow else PAGE_ROWS
 
     @cached_property
     def schema_file(self) -> "SchemaFile | None":
@@ -177,7 +191,8 @@ def load(
         return _report(table, sum(map(len, rows)), orders, spends, there, retried=False)
     attempt.pending = False  # in the newest version, held for writing, it is not
     shown = {run.batch for run in table.runs}
-    terms = terms_of(orders, spends, options.capacity, options.page_rows)
+    page_rows = options.rows_in_page(table.schema, indexed=bool(orders))
+    terms = terms_of(orders, spends, options.capacity, page_rows)
     with Payment(ledger, table.id, attempt.batch, shown, spends, terms) as payment:
         with _abandoned(session):
             session.ask(_begin(table, orders, spends, options, attempt.batch))
@@ -187,7 +202,8 @@ def load(
             sender.batch_name = payment.batch
             attempt.batches.append(payment.batch)
             capacity_budget = payment.budgets[-1] if options.capacity is None else None
-            sent, capacity = sender.rows, _fix_capacity(sender.rows, capacity_budget, options, sender.noise)
+            sent = sender.rows
+            capacity = _fix_capacity(sent, capacity_budget, options.capacity, page_rows, sender.noise)
             sender.fill(capacity)
             if charges := payment.charges(versions.grant_id):  # after the dummies: no message tells how many are real
                 versions.change(Pay(payment.batch, charges))
@@ -229,7 +245,7 @@ def _begin(
         table_id=table.id,
         schema=table.schema,
         orders=tuple(orders),
-        page_rows=options.page_rows,
+        page_rows=options.rows_in_page(table.schema, indexed=bool(orders)),
         memory_bytes=options.memory_bytes,
     )
 
@@ -430,20 +446,23 @@ class _Sender:
 
 
 def _fix_capacity(
-    rows: int, budget: Budget | None, options: LoadOptions, noise_for: Callable[[Fraction, Fraction], Noise]
+    rows: int,
+    budget: Budget | None,
+    capacity: int | None,
+    page_rows: int,
+    noise_for: Callable[[Fraction, Fraction], Noise],
 ) -> int:
     """The public capacity, in whole pages: as given, or the number of rows with noise and a shift on top.
 
     Sensitivity: 1; neighbours: one row added or removed; cost: the capacity's budget; docs/privacy.md section 10.
     """
-    capacity = options.capacity
     if capacity is None:
         assert budget is not None  # noqa: S101  _spends has one for it
         budget.draw()
         epsilon = budget.row_epsilon
         words = noise_for(epsilon, CAPACITY_BETA).stream("rows")
         capacity = release_bound(np.array([rows]), epsilon, CAPACITY_BETA, lossless=True, words=words)
-    return max(1, -(-capacity // options.page_rows)) * options.page_rows
+    return max(1, -(-capacity // page_rows)) * page_rows
 
 
 # --- costs -----------------------------------------------------------------------------------------

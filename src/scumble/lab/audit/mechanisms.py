@@ -33,7 +33,7 @@ from scumble.lab.audit.tap import replaced
 from scumble.lab.comparators import CryptEpsilonIndex, DPBPlusTreeIndex, DPRMIIndex, FMIIndex, SpecialIndex, trained
 from scumble.lab.comparators.curves import TwoCurvesIndex, truncation_delta
 from scumble.lab.comparators.trained import TrainedIndex
-from scumble.owner.loading import CAPACITY_BETA, LoadOptions, _fix_capacity
+from scumble.owner.loading import CAPACITY_BETA, _fix_capacity
 from scumble.privacy.budget import unsafe_budget
 from scumble.privacy.noise import Noise
 from scumble.types import IntegerDomain
@@ -248,13 +248,16 @@ def _slack(name: str, about: str, epsilon: Fraction, delta: Fraction = Fraction(
 def capacity(epsilon: Fraction) -> Subject:
     """The drawn capacity of a table that, without its last row, would fill its pages."""
     rows = 10 * PAGE_ROWS - coverage.shift(epsilon, CAPACITY_BETA) % PAGE_ROWS
-    options = LoadOptions(page_rows=PAGE_ROWS)
+
+    def fresh(*_: object) -> Noise:
+        return Noise.fresh()
+
     return tapped(
         "capacity",
         "drawn capacity, in pages",
         epsilon,
         neighbours(1, rows),
-        lambda counts: _fix_capacity(int(counts[0]), unsafe_budget(epsilon), options, lambda *_: Noise.fresh()),
+        lambda counts: _fix_capacity(int(counts[0]), unsafe_budget(epsilon), None, PAGE_ROWS, fresh),
         float,
         seen="the capacity",
         delta=coverage.lossless_delta(epsilon, CAPACITY_BETA),
