@@ -22,7 +22,10 @@ __all__ = ["COMPARATOR_MAGIC", "Asked", "Kind", "decoded", "forget", "is_known",
 
 COMPARATOR_MAGIC = b"SCUMBLC\x1a"
 """What the file of a comparator begins with: docs/format.md."""
-RESEARCH_HINT = "comparators are for research: `scumble --research`, or scumble.lab.research.enable()"
+RESEARCH_HINT = (
+    "comparators are for research: `scumble --research`, or scumble.lab.research.enable(); at a service its enclaves "
+    "need the option as well"
+)
 
 
 class Asked(NamedTuple):
