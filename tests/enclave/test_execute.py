@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from enclave_tables import KEYS, MemoryStorage, table_of
 
+from scumble.enclave import queries
 from scumble.enclave.dummies import Dummies
 from scumble.enclave.pages import RunReader, RunWriter
 from scumble.enclave.queries import CompiledPlan, _pieces, execute
@@ -106,3 +107,20 @@ def test_rows_that_do_not_match_come_back_blank() -> None:
         assert tens.tolist() == [row * 10 * int(m) for row, m in zip(rows, match, strict=True)]
         assert valid.tolist() == [int(m and row % 3 > 0) for row, m in zip(rows, match, strict=True)]
     assert len(set(map(len, answers))) == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_of_the_rows_is_left_after_an_answer(fails: bool) -> None:
+    """The thread's rooms are there for the next statement, which may be another tenant's."""
+    storage = MemoryStorage()
+    table = _table(storage)
+    plan = Plan(table.id, (Constant(True),), RowColumns((0, 1)))
+    if fails:
+        storage.read = lambda *given: None  # type: ignore[assignment,method-assign]
+        with pytest.raises(Tampered):
+            _execute(plan, table, storage, [Scan(0, 0, [(0, PAGES)])])
+    else:
+        assert np.frombuffer(_execute(plan, table, storage, [Scan(0, 0, [(0, PAGES)])]), np.uint8).any()
+    kept = queries._ROOMS._rooms
+    assert kept
+    assert not any(any(room._bytes) for room in kept)

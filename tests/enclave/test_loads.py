@@ -238,6 +238,17 @@ def test_what_was_paid_for_on_other_terms_is_not_paid_for() -> None:
     assert sealed(ORDERS) == sealed(tuple(replace(order) for order in ORDERS))
 
 
+def test_what_was_paid_for_a_table_whose_keys_may_be_null_is_not_paid_for_another() -> None:
+    """Blocks are fewer where keys may be missing, so the two would be different releases of the same rows."""
+    columns = TABLE.schema.columns
+    assert columns[0].nullable
+    other = replace(TABLE, schema=type(TABLE.schema)((replace(columns[0], nullable=False), *columns[1:])))
+    terms = [Load(MemoryStorage(), at, ORDERS, PAGE_ROWS, 1 << 20, BATCH, NOTHING)._terms for at in (TABLE, other)]
+    first, second = (facts(ORDERS[0]) for facts in terms)
+    assert first != second
+    assert terms[0](ORDERS[1]) == terms[1](ORDERS[1])
+
+
 def test_rows_that_cost_nothing_need_no_payment_under_their_own_name() -> None:
     load = Load(MemoryStorage(), TABLE, (), PAGE_ROWS, 1 << 20, BATCH, NOTHING)
     assert load.is_paid(None, Build(0, BATCH))

@@ -78,6 +78,27 @@ def test_a_room_is_used_again_for_columns_of_any_width() -> None:
     assert repr(room).startswith("Room(bytes=")
 
 
+@pytest.mark.parametrize("sizes", [[(8, 3)], [(8, 3), (5, 2)], [(3, 2), (8, 4), (4, 2)]])
+def test_a_room_that_was_cleared_holds_nothing(sizes: list[tuple[int, int]]) -> None:
+    """Of all that was ever put there since the last time; and memory only as much as it may."""
+    room = Room()
+    for size, count in sizes:
+        whole, pieces = room.cut(size, count)
+        assert [len(piece) for piece in pieces[:count]] == [size] * count
+        whole[:] = 7
+        assert all(bytes(piece) == b"\7" * size for piece in pieces[:count])
+    most = max(size * count for size, count in sizes)
+    room.clear(most)
+    everything = np.frombuffer(room._bytes, np.uint8)
+    assert len(everything) == most
+    assert not everything.any()
+    room.cut(8, 1)[0][:] = 7
+    room.clear(most - 1)
+    assert repr(room) == "Room(bytes=0)"
+    assert not everything.any()
+    room.clear(0)
+
+
 def test_what_is_fetched_without_a_room_stays() -> None:
     table, storage = table_of("smallint"), MemoryStorage()
     reader = RunReader(storage, KEYS, table, _written(table, storage))

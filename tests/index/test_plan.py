@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scumble import DPPLRIndex, IntegerDomain, Ledger
 from scumble.errors import InvalidParameter
 from scumble.index import slack as slack_module
+from scumble.index.blocks import suitable_blocks
 from scumble.index.mechanisms import scout, wide_tree
 from scumble.index.plan import BLOCK_SHARE, SLACK_SHARE, USUAL, Plan
 from scumble.index.slack import lossless_delta, slack_named
@@ -65,6 +66,7 @@ def test_what_a_plan_leaves_out_is_as_usual() -> None:
         "cell_rows:-50",
         "cell_rows:٣٠",
         "cell_rows:10000000000000000000",
+        "cell_rows:0000000000200",
     ],
 )
 def test_what_is_no_plan_is_refused(text: str) -> None:
@@ -124,6 +126,34 @@ def test_the_delta_of_lossless_follows_the_plan(text: str) -> None:
         assert needed <= replace(spec, blocks=blocks).order().delta <= needed * (1 + Fraction(1, 10**9))
 
 
+def test_a_plan_that_says_nothing_is_none() -> None:
+    spec = replace(IndexSpec.parse("day int:0:9 epsilon=1"), plan=Plan())
+    assert spec.order().plan is None
+    assert IndexSpec.parse(f"day {spec.terms}").order() == spec.order()
+
+
+def test_blocks_follow_the_plan_and_their_dummies_stay_few() -> None:
+    """A small share for the slack makes it wide, and blocks few."""
+    counts = np.random.default_rng(3).poisson(5, 2**16)
+    rows, domain = int(counts.sum()), IntegerDomain(0, 2**16 - 1)
+    found = []
+    for text in ("slack_share:0.05", "", "slack_share:0.6"):
+        blocks = suitable_blocks(2**16, rows, Fraction(1), MILLIONTH, 4096, plan=plan_of(text))
+        index = DPPLRIndex(max_bytes=4096, blocks=blocks, plan=plan_of(text))
+        index.fit_counts(counts, domain=domain, budget=Ledger(limit=1).spend(1, "test"), capacity=rows)
+        assert index.unsafe_dummy_rows(counts) < 0.02 * rows
+        found.append(blocks)
+    assert found == sorted(found)
+    assert found[0] < found[1]
+
+
+def test_there_are_no_more_cells_than_ranks() -> None:
+    """However few rows a cell may have: the memory of a build has a bound that is public."""
+    counts = np.full(SIZE, 10**6)
+    cells = scout.find_cells(counts, scout.scout_tree(SIZE, Fraction(64)), 20 / 256)
+    assert len(cells.starts) <= SIZE
+
+
 def trial(extra: float, plan: str = "") -> Trial:
     return Trial(4096, 8, False, extra, 4000, 0.0, plan)
 
@@ -141,4 +171,4 @@ def test_tuning_tries_plans_for_the_best_size() -> None:
     plans = [each.plan for each in tried[6:]]
     assert plans[:4] == ["slack_share:0.3", "slack_share:0.6", "cell_rows:100", "cell_rows:400"]
     assert {(each.max_bytes, each.hinted) for each in tried[6:]} == {(usual.max_bytes, usual.hinted)}
-    assert ("scout_share:0.15" in plans) == (not usual.hinted)
+    assert ("scout_share:0.15" in plans) == (usual.followed < 1)

@@ -43,7 +43,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Payment:
-    """SECRET: what was charged for a batch before anything of it was released, and the digest of its rows."""
+    """SECRET: what was charged for a batch before anything of it was released, and a digest of its rows and terms."""
 
     batch: str
     digest: bytes

@@ -6,7 +6,6 @@ obliviously, learn the index; then sort the rows by their keys, each dummy into 
 columns page by page: those that the copy holds. The owner has spent and drawn each index's budget before.
 """
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -30,9 +29,8 @@ from scumble.errors import Exists, InvalidParameter, Refused, Stale
 from scumble.index.contract import RunIndex
 from scumble.index.dp_plr import DESIGN
 from scumble.index.kinds import kind_of
-from scumble.privacy.noise import Fact, Noise
+from scumble.privacy.noise import Fact, Noise, encode_facts
 from scumble.wire.catalog import Run, Table
-from scumble.wire.messages import to_fields
 from scumble.wire.requests import BeginLoad, Build, IndexOrder, RowLayout
 from scumble.wire.storage import Storage
 
@@ -109,7 +107,7 @@ class Load:
         """
         self._check.settle(0, len(self._rows))
         self.batch, self._fingerprint = batch, self._fingerprint_under(keys)
-        terms = json.dumps([to_fields(order) for order in self._orders]).encode()
+        terms = encode_facts(tuple(map(self._terms, self._orders)))
         self._paid_for = keys.fingerprint(self._fingerprint + sha256(terms).digest())
         return self._paid_for
 
@@ -204,13 +202,17 @@ class Load:
         for at in range(0, more, step):
             self._rows.append(rows[: more - at])
 
+    def _terms(self, order: IndexOrder) -> Fact:
+        """All that an index depends on besides the rows: also whether they may lack a key, which takes blocks away."""
+        return *index_terms(order), self.table.schema[order.attribute].nullable
+
     def _noise(self, order: IndexOrder) -> Noise:
         """The noise of an index: the same if the same rows come again under the same batch and terms, or else fresh.
 
         Neither the table's id nor how many rows a page has is among the terms: a new table has another id each time it
         is tried, and the index depends on neither.
         """
-        terms = DESIGN, index_terms(order), self._capacity, self._layout.words, self._layout.key_offset
+        terms = DESIGN, self._terms(order), self._capacity, self._layout.words, self._layout.key_offset
         return Noise.derived(self._noise_key, "index", batch=self.batch, terms=terms, digest=self._fingerprint)
 
     def _seal(self, name: str, copy: Copy, index: RunIndex | None, capacity: int) -> Run:

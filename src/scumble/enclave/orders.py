@@ -13,7 +13,7 @@ from scumble.index.contract import Index, Terms, check_beta, check_row_epsilon
 from scumble.index.curve import MAX_ROWS
 from scumble.index.hint import Hint
 from scumble.index.kinds import Asked, kind_of
-from scumble.index.plan import Plan
+from scumble.index.plan import USUAL, Plan
 from scumble.privacy.budget import Budget, unsafe_budget
 from scumble.types import Schema
 from scumble.wire.requests import IndexOrder
@@ -85,4 +85,6 @@ def blocks_of(order: IndexOrder, capacity: int, *, nullable: bool) -> int:
     if order.blocks is not None or not kind_of(order.mechanism).has_blocks or order.slack == "paper":
         return order.blocks or 1
     epsilon = order.epsilon / order.rows_per_user
-    return suitable_blocks(order.domain.size, capacity, epsilon, order.beta, order.max_bytes, nullable=nullable)
+    plan = USUAL if order.plan is None else Plan.parse(order.plan)
+    terms = order.domain.size, capacity, epsilon, order.beta, order.max_bytes
+    return suitable_blocks(*terms, nullable=nullable, plan=plan)

@@ -102,22 +102,31 @@ RESEALED_PAGES = 64  # at a time
 class Room:
     """SECRET: bytes for pages, used again and again: fresh ones would cost a page fault for every 4 KiB.
 
-    Who reads a column into it is done with what was there before.
+    Who reads a column into it is done with what was there before. `clear` leaves no value in it.
     """
 
     def __init__(self) -> None:
         self._bytes = bytearray()
-        self._cut: dict[int, list[memoryview]] = {}
+        self._pieces: tuple[int, list[memoryview]] = 0, []
+        self._used = 0
 
     def cut(self, size: int, count: int) -> tuple[NDArray[np.uint8], list[memoryview]]:
         """The first `count` pieces of `size` bytes, as one array and one by one; perhaps more of these."""
         if len(self._bytes) < size * count:
-            self._bytes, self._cut = bytearray(size * count), {}
-        pieces = self._cut.get(size, [])
-        if len(pieces) < count:
+            self._bytes, self._pieces = bytearray(size * count), (0, [])
+        self._used = max(self._used, size * count)
+        if self._pieces[0] != size or len(self._pieces[1]) < count:
             whole = memoryview(self._bytes)
-            pieces = self._cut[size] = [whole[at : at + size] for at in range(0, size * count, size)]
-        return np.frombuffer(self._bytes, np.uint8, size * count), pieces
+            self._pieces = size, [whole[at : at + size] for at in range(0, size * count, size)]
+        return np.frombuffer(self._bytes, np.uint8, size * count), self._pieces[1]
+
+    def clear(self, most_bytes: int) -> None:
+        """Overwrite what was put there since the last time; give the memory back if it is more than `most_bytes`."""
+        if self._used:
+            np.frombuffer(self._bytes, np.uint8, self._used)[:] = 0
+            self._used = 0
+        if len(self._bytes) > most_bytes:
+            self._bytes, self._pieces = bytearray(), (0, [])
 
     def __repr__(self) -> str:
         return f"Room(bytes={len(self._bytes)})"

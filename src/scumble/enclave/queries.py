@@ -102,6 +102,12 @@ class _Rooms(threading.local):
         self._rooms += [Room() for _ in range(count - len(self._rooms))]
         return self._rooms
 
+    def clear(self) -> None:
+        """Forget what was read; keep no more memory than the next statement is likely to need."""
+        del self._rooms[MOST_ROOMS:]
+        for room in self._rooms:
+            room.clear(MOST_ROOM_BYTES)
+
 
 _ROOMS = _Rooms()
 
@@ -232,6 +238,8 @@ def _values(batch: Batch, aggregate: Aggregate, part: Part, answer: Words) -> Va
 
 
 BATCH_BYTES = 1 << 19  # of a column at a time: so many that calls cost little, so few that they stay in the cache
+MOST_ROOM_BYTES = 2 * BATCH_BYTES  # that a thread keeps for a column, and
+MOST_ROOMS = 64  # for so many
 
 Reader = Callable[[str], tuple[RunReader, Dummies]]
 """A run's reader, and where its dummies lie."""
@@ -267,6 +275,8 @@ def execute(plan: CompiledPlan, execution: Execution, reader: Reader) -> bytes:
         for _ in batches:  # what was to be read is read, whatever went wrong with a row
             pass
         raise
+    finally:
+        _ROOMS.clear()
 
 
 def answer_bytes(plan: CompiledPlan, execution: Execution) -> int:

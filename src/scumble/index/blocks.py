@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble._native import lib
-from scumble.index.plan import BLOCK_SHARE
+from scumble.index.plan import USUAL, Plan
 from scumble.index.segments import pointer
 from scumble.index.slack import MOST_BLOCKS, shift
 
@@ -160,14 +160,21 @@ class Blocks:
 
 
 def suitable_blocks(
-    size: int, rows: int, epsilon: Fraction, beta: Fraction, max_bytes: int | None, *, nullable: bool = False
+    size: int,
+    rows: int,
+    epsilon: Fraction,
+    beta: Fraction,
+    max_bytes: int | None,
+    *,
+    nullable: bool = False,
+    plan: Plan = USUAL,
 ) -> int:
     """How many blocks suit a run of so many rows: as many as do not add more than MOST_DUMMIES to them.
 
     Public facts alone decide: the domain's size, the run's capacity, the terms, the room for segments, and whether
     there can be rows without a key, for which a run needs twice the room.
     """
-    share = epsilon * BLOCK_SHARE
+    share = epsilon * plan.slack(in_blocks=True)
     padding = (2 * shift(share, beta / MOST_BLOCKS) + 8 / share) * (1 + nullable)
     most = min(MOST_BLOCKS, size // LEAST_RANKS, int(rows * MOST_DUMMIES / padding))
     if max_bytes is not None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DESIGN", "DPPLRIndex", "left_after_check"]
 
-DESIGN = 2
+DESIGN = 3
 """Of what a build releases for the same rows and terms: who changes that changes this, so that a load which an earlier
 release has left unfinished is another load, with noise and a price of its own."""
 

@@ -20,6 +20,7 @@ CELL_ROWS = 190  # over epsilon: the scatter of so many rows about a straight li
 HINTED_CELL_ROWS = 230  # the same about the line that a hint has there
 LEAST_SHARE, MOST_SHARE = Fraction(1, 20), Fraction(19, 20)
 MOST_DENOMINATOR = 10**6
+MOST_DIGITS = 10
 LEAST_CELL_ROWS, MOST_CELL_ROWS = 20, 5000
 _FORM = "write it like slack_share:0.4,scout_share:0.2,cell_rows:150"
 
@@ -57,13 +58,13 @@ class Plan:
             raise InvalidParameter("this does not read as a plan", hint=_FORM)
         values = dict(given)
         rows = values.get("cell_rows")
-        if rows is not None and not (rows.isascii() and rows.isdigit()):
+        if rows is not None and not (rows.isascii() and rows.isdigit() and len(rows) < MOST_DIGITS):
             raise InvalidParameter("cell_rows must be a whole number", hint=_FORM)
-        return cls(values.get("slack_share"), values.get("scout_share"), None if rows is None else int(rows[:9]))
+        return cls(values.get("slack_share"), values.get("scout_share"), None if rows is None else int(rows))
 
     @property
     def text(self) -> str:
-        """The plan as `parse` reads it, exactly; empty if all is as usual."""
+        """The plan as `parse` reads it, exactly; empty, which it does not read, if all is as usual."""
         given = ((field.name, getattr(self, field.name)) for field in fields(self))
         return ",".join(f"{name}:{show(Fraction(value))}" for name, value in given if value is not None)
 

@@ -32,7 +32,7 @@ PLAIN = kinds.Asked(4096, "measured", None, 1, None, None)
 """What an order asks for that says nothing."""
 MOST_NUMBERS = 1 << 19  # of eight bytes, in a file: it is part of the catalog, which every client gets
 MOST_DUMMIES = 1 << 23  # in the leaves of a tree
-MOST_COMPARISONS = 1 << 34  # of dummies with blocks, each with each: about a minute
+MOST_BLOCKS = 1 << 12  # of a tree: every row is compared with each
 KEPT = 64  # of their files, which are large
 
 
@@ -88,13 +88,18 @@ class _Comparator(kinds.Kind):
         """Refuse what a table has no room for, besides what the comparator does."""
         index = self.make(asked)
         index.check(terms)
-        dummies, blocks = index.most_dummies(terms), terms.domain.size // 2
+        dummies = index.most_dummies(terms)
         if index.numbers_per_rank * terms.domain.size > MOST_NUMBERS:
             raise InvalidParameter(
                 f"a table's {index.name} may keep {MOST_NUMBERS:,} numbers, and would keep more for this domain",
                 hint="take one with a coarser step",
             )
-        if dummies > MOST_DUMMIES or dummies * blocks > MOST_COMPARISONS:
+        if dummies and terms.domain.size > 2 * MOST_BLOCKS:
+            raise InvalidParameter(
+                f"a table's {index.name} may have {2 * MOST_BLOCKS:,} leaves, one for each key of the domain",
+                hint="take one with a coarser step",
+            )
+        if dummies > MOST_DUMMIES:
             raise InvalidParameter(
                 f"the leaves of its {index.name} would hold {dummies:,} dummies, more than a table has room for",
                 hint="take a domain with a coarser step, or a larger epsilon",

@@ -72,23 +72,21 @@ def trials(counts: Counts, domain: Domain, epsilon: Fraction, beta: Fraction, ro
     last all changes together that were clearly for the better.
     """
     public, table = halved(counts, rows)
-    tried = []
+    hints, tried = (None, Hint.of_counts(public)), []
     for max_bytes in SIZES:
-        blocks = suitable_blocks(domain.size, int(table.sum()), epsilon, beta, max_bytes)
-        for hint in (None, Hint.of_counts(public)):
-            tried.append(_tried(table, domain, epsilon, beta, max_bytes, blocks, hint, USUAL))
+        for hint in hints:
+            tried.append(_tried(table, domain, epsilon, beta, max_bytes, hint, USUAL))
             yield tried[-1]
     usual = chosen(tried)
-    hint = Hint.of_counts(public) if usual.hinted else None
+    terms = table, domain, epsilon, beta, usual.max_bytes, hints[usual.hinted]
     better: list[str] = []
-    for plans in _changes(scouted=not usual.hinted and worthwhile(domain.size)):
-        found = [_tried(table, domain, epsilon, beta, usual.max_bytes, usual.blocks, hint, plan) for plan in plans]
+    for plans in _changes(scouted=usual.followed < 1 and worthwhile(domain.size)):
+        found = [_tried(*terms, plan) for plan in plans]
         yield from found
         best = min(found, key=lambda trial: trial.extra_rows)
         better += [best.plan] if best.extra_rows < CLEARLY * usual.extra_rows else []
     if len(better) > 1:
-        plan = Plan.parse(",".join(better))
-        yield _tried(table, domain, epsilon, beta, usual.max_bytes, usual.blocks, hint, plan)
+        yield _tried(*terms, Plan.parse(",".join(better)))
 
 
 def chosen(tried: Sequence[Trial]) -> Trial:
@@ -105,21 +103,14 @@ def _changes(*, scouted: bool) -> list[list[Plan]]:
 
 
 def _tried(
-    table: Counts,
-    domain: Domain,
-    epsilon: Fraction,
-    beta: Fraction,
-    max_bytes: int,
-    blocks: int,
-    hint: Hint | None,
-    plan: Plan,
+    table: Counts, domain: Domain, epsilon: Fraction, beta: Fraction, max_bytes: int, hint: Hint | None, plan: Plan
 ) -> Trial:
-    extra, size, followed = [], 0, 0
+    extra, size, followed, capacity = [], 0, 0, int(table.sum())
+    blocks = suitable_blocks(domain.size, capacity, epsilon, beta, max_bytes, plan=plan)
     ranks = np.unique(np.linspace(0, domain.size - 1, min(domain.size, MOST_LOOKUPS)).astype(np.int64))
     for _ in range(BUILDS):
         index = DPPLRIndex(max_bytes=max_bytes, blocks=blocks, hint=hint, plan=plan)
-        budget, capacity = unsafe_budget(epsilon), int(table.sum())
-        index.fit_counts(table, domain=domain, budget=budget, beta=beta, capacity=capacity)
+        index.fit_counts(table, domain=domain, budget=unsafe_budget(epsilon), beta=beta, capacity=capacity)
         extra.append(float(index.unsafe_outcome(table, ranks, ranks).extra.mean()))
         size, followed = index.size_bytes, followed + (index.model.hint is not None)
     return Trial(max_bytes, blocks, hint is not None, float(np.mean(extra)), size, followed / BUILDS, plan.text)

@@ -113,7 +113,7 @@ class IndexSpec:
         held = None if self.columns is None else map(_shown, self.columns or [self.column])
         parts += [] if held is None else [f"columns={','.join(held)}"]
         parts += [f"hint={self.hint}"] if isinstance(self.hint, str | PathLike) else []
-        return " ".join(parts + ([f"plan={self.plan.text}"] if self.plan is not None else []))
+        return " ".join(parts + ([f"plan={self.plan.text}"] if self.plan and self.plan.text else []))
 
     def within(self, schema: Schema) -> Self:
         """The same with columns under their own names, each once, in the schema's order; None where these are all."""
@@ -153,7 +153,7 @@ class IndexSpec:
             self.blocks,
             self.columns,
             None if hint is None else hint.packed,
-            None if self.plan is None else self.plan.text,
+            (self.plan and self.plan.text) or None,
         )
 
     def _cost(self, kind: Kind, hint: Hint | None) -> tuple[Fraction, Fraction]:

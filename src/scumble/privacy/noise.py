@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from scumble._native import ffi, lib
 from scumble.errors import InvalidParameter
 
-__all__ = ["Fact", "Noise", "add_discrete_laplace", "discrete_gaussian", "discrete_laplace"]
+__all__ = ["Fact", "Noise", "add_discrete_laplace", "discrete_gaussian", "discrete_laplace", "encode_facts"]
 
 KEY_BYTES = 32
 WORD_BITS = 64

@@ -148,8 +148,9 @@ def _cut(
     scatter = np.maximum(np.maximum(light, scatter), rows_per_cell / LONGEST_CELL)
     dense = light > rows_per_cell * shares.shape[1]
     fine = np.where(dense[:, None], shares, 1 / shares.shape[1]) * scatter[:, None]
-    filled = np.concatenate([[0.0], np.cumsum(fine)])
-    ends = np.arange(len(filled)) * (scout.blocks[0] // shares.shape[1])
+    width = scout.blocks[0] // shares.shape[1]
+    filled = np.concatenate([[0.0], np.cumsum(np.minimum(fine, width * rows_per_cell))])  # a cell for each rank at most
+    ends = np.arange(len(filled)) * width
     full = np.interp(np.arange(rows_per_cell, filled[-1], rows_per_cell), filled, ends)
     starts = np.unique(np.concatenate([[0], edges, full.astype(np.int64), heavy, heavy + 1]))
     return starts[starts < scout.leaves]
