@@ -116,7 +116,7 @@ def test_nothing_of_the_rows_is_left_after_an_answer(fails: bool) -> None:
     table = _table(storage)
     plan = Plan(table.id, (Constant(True),), RowColumns((0, 1)))
     if fails:
-        storage.read = lambda *given: None  # type: ignore[assignment,method-assign]
+        storage.read = lambda *given: None  # type: ignore[method-assign]
         with pytest.raises(Tampered):
             _execute(plan, table, storage, [Scan(0, 0, [(0, PAGES)])])
     else:
