@@ -97,7 +97,8 @@ NARROW(uint16, uint16_t, int32_t, 0, UINT16_MAX)
 NARROW(uint32, uint32_t, int64_t, 0, (int64_t)UINT32_MAX)
 INTERVAL(int64, int64_t, INT64_MIN, INT64_MAX)
 
-/* The word of the float as a double, in the order of the floats (types/float.py). */
+/* The word of the float as a double, in the order of the floats (types/float.py). The processor may take longer over
+ * subnormal numbers; it shows in no address and no branch. */
 SCUMBLE_VECTOR static void words_float32(const float *restrict x, size_t n, int64_t *restrict out)
 {
     for (size_t i = 0; i < n; i++) {

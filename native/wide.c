@@ -1,9 +1,8 @@
 /* Exact 128-bit arithmetic over columns, for expressions such as price * (100 - discount).
  *
  * In: columns of 128-bit values as pairs of words, least first, or of narrower ones to be loaded, and a mask, all
- * secret. Out: such columns, and whether
- * any row under the mask left 128 bits: one byte, only ever set, secret until the enclave says so. Carries and signs
- * are spelt out in arithmetic; nothing branches on a value. */
+ * secret. Out: such columns, and whether any row under the mask left 128 bits: one byte, only ever set, secret until
+ * the enclave says so. Carries and signs are spelt out in arithmetic; nothing branches on a value. */
 #include "narrow.h"
 
 typedef unsigned __int128 wide;
