@@ -1,6 +1,7 @@
 """Hints: curves of public keys, their bytes, and the check that notices wrong ones."""
 
 from fractions import Fraction
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,12 @@ from numpy.typing import NDArray
 from scumble import DPPLRIndex, IntegerDomain, Ledger
 from scumble.errors import Corrupt, FileError, InvalidParameter, NewerVersion
 from scumble.index import dp_plr
+from scumble.index import hint as hint_module
 from scumble.index.file import HINT_LENGTH, decode, encode
-from scumble.index.hint import MAGIC, MOST_PIECES, Hint
+from scumble.index.hint import HEADER, MAGIC, MOST_PIECES, Hint, _straight
 from scumble.index.mechanisms import scout, wide_tree
 from scumble.index.mechanisms.hinted import CHECK_SHARE, follows, hinted_cells, misfit
+from scumble.index.packing import pack
 from scumble.index.segments import Segments
 from scumble.lab.attack.reconstruction import rows_below
 from scumble.privacy.noise import Noise
@@ -100,6 +103,68 @@ def test_of_keys_and_of_models_agree_with_of_counts() -> None:
         assert np.abs(hint.at_many(np.arange(SIZE)) / hint.span - np.cumsum(counts) / ROWS).max() < 0.03
 
 
+@pytest.mark.parametrize("counts", [lumpy(1, 3000, 500), np.zeros(7, np.int64), np.array([0, 0, 9])], ids=len)
+def test_a_mark_is_the_share_of_the_rows_and_a_sixty_fourth_that_of_the_ranks(counts: Counts) -> None:
+    hint, curve, size = Hint.of_counts(counts), np.cumsum(counts).tolist(), len(counts)
+    rows, starts = curve[-1], hint.marks.starts.tolist()
+    for rank in {*starts, *(start - 1 for start in starts[1:]), size - 1}:
+        ranks = Fraction(rank + 1, size)
+        share = (63 * Fraction(curve[rank], rows) + ranks) / 64 if rows else ranks
+        assert hint.at(rank) == max(0, int(share * hint.span) - 1)
+    assert hint.span == 1 << 16
+
+
+@pytest.mark.parametrize(("rows", "bits"), [(1 << 14, 16), (1 << 15, 17), (1 << 22, 24), (1 << 23, 24), (1 << 30, 24)])
+def test_a_hint_has_twice_as_many_marks_as_rows_within_limits(rows: int, bits: int) -> None:
+    assert Hint.of_counts(np.array([rows // 2, rows - rows // 2])).span == 1 << bits
+
+
+@pytest.mark.parametrize(
+    ("curve", "starts"),
+    [
+        ([0, 63, 100], [0]),  # away from the chord by 13: 1.2 times the root of 100 rows, and one
+        ([0, 64, 100], [0, 1]),  # it has just stepped up
+        ([0, 37, 100], [0]),
+        ([0, 36, 100], [0, 2]),  # it is about to
+        ([7, 70, 107], [0]),
+        ([0, 4, 5], [0]),
+        ([0, 5, 5], [0]),
+        ([0, 9, 9, 9, 9, 90, 90], [0, 1, 5]),
+        ([0, 0, 0, 100, 100, 100], [0, 3]),
+        ([0, 0, 50, 50, 100, 100], [0, 2, 4]),
+        ([5], [0]),
+        ([0, 1000], [0]),
+    ],
+)
+def test_a_piece_ends_where_the_curve_strays_from_its_chord(curve: list[int], starts: list[int]) -> None:
+    assert _straight(np.array(curve), 12).tolist() == starts
+
+
+@pytest.mark.parametrize(
+    ("most", "tenths"), [(10**6, [12]), (30, [12, 15, 18, 22]), (8, [12, 15, 18, 22, 27, 33, 41, 51, 63])]
+)
+def test_pieces_stray_by_a_quarter_more_while_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch, most: int, tenths: list[int]
+) -> None:
+    tried = []
+
+    def straight(curve: Counts, allowed: int) -> Counts:
+        tried.append((allowed, len(_straight(curve, allowed))))
+        return _straight(curve, allowed)
+
+    monkeypatch.setattr(hint_module, "MOST_PIECES", most)
+    monkeypatch.setattr(hint_module, "_straight", straight)
+    hint = Hint.of_counts(lumpy(1, 30_000, 400))
+    assert [allowed for allowed, _ in tried] == tenths
+    assert [pieces > most for _, pieces in tried] == [True] * (len(tried) - 1) + [False]
+    assert len(hint.marks) == tried[-1][1]
+
+
+def test_the_first_mark_behind_the_ranks_before() -> None:
+    hint = Hint.of_counts(lumpy(1, 3000, 500))
+    assert hint.before(np.array([0, 1, 7, 499])).tolist() == [0, *(hint.at(rank) + 1 for rank in (0, 6, 498))]
+
+
 # --- bytes -----------------------------------------------------------------------------------------
 
 
@@ -131,6 +196,16 @@ def test_bytes_and_files_come_back(tmp_path: Path) -> None:
             Hint.read(data[:cut], DOMAIN)
 
 
+def test_a_file_is_laid_out_as_documented() -> None:
+    """docs/format.md: what one release has written, the next one reads."""
+    hint, text = Hint.of_counts(np.array([0, 0, 0, 900, 0, 0])), b"int:0:5"
+    assert hint.marks.starts.tolist() == [0, 3]
+    header = (6).to_bytes(8, "little") + (2).to_bytes(4, "little") + bytes([16])
+    assert hint.packed == header + pack(np.array([0, 3]), 5) + pack(np.array([169, 511, 65193, 65535]), 65535)
+    body = b"SCUMHINT" + bytes([1]) + len(text).to_bytes(4, "little") + text + hint.packed
+    assert hint.file(IntegerDomain(0, 5)) == body + sha256(body).digest()[:8]
+
+
 def test_bytes_that_no_hint_has_are_refused() -> None:
     hint = Hint.of_counts(lumpy(1))
     for size in (SIZE - 1, SIZE + 1, 2 * SIZE, 1):
@@ -145,6 +220,23 @@ def test_bytes_that_no_hint_has_are_refused() -> None:
     for marks in (late, short, twice):
         with pytest.raises(InvalidParameter, match="no hint"):
             Hint.unpacked(Hint(marks).packed, SIZE)
+
+
+def test_a_hint_that_states_impossible_sizes_is_refused() -> None:
+    """Though its other bytes are as a hint's: of no pieces, or too many, of too many marks, or not up to the last."""
+    size = 2 * MOST_PIECES
+
+    def stated(count: int, bits: int, last: int) -> bytes:
+        starts, marks = np.arange(count), np.append(np.arange(2 * count - 1), last)
+        return HEADER.pack(size, count, bits) + pack(starts, size - 1) + pack(marks, (1 << bits) - 1)
+
+    for count, bits in ((1, 16), (MOST_PIECES, 16), (2, 24)):
+        assert len(Hint.unpacked(stated(count, bits, (1 << bits) - 1), size).marks) == count
+    for count, bits, short in ((1, 15, 1), (1, 25, 1), (MOST_PIECES + 1, 17, 1), (2, 16, 2)):
+        with pytest.raises(InvalidParameter, match="no hint"):
+            Hint.unpacked(stated(count, bits, (1 << bits) - short), size)
+    with pytest.raises(InvalidParameter, match="no hint"):
+        Hint.unpacked(HEADER.pack(size, 0, 16) + bytes(9), size)
 
 
 @pytest.mark.parametrize("blocks", [1, 8])
