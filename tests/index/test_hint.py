@@ -2,6 +2,8 @@
 
 from fractions import Fraction
 from hashlib import sha256
+from itertools import pairwise
+from math import ceil, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +16,10 @@ from scumble import DPPLRIndex, IntegerDomain, Ledger
 from scumble.errors import Corrupt, FileError, InvalidParameter, NewerVersion
 from scumble.index import dp_plr
 from scumble.index import hint as hint_module
+from scumble.index.curve import Histogram
 from scumble.index.file import HINT_LENGTH, decode, encode
 from scumble.index.hint import HEADER, MAGIC, MOST_PIECES, Hint, _straight
-from scumble.index.mechanisms import scout, wide_tree
+from scumble.index.mechanisms import hinted, scout, wide_tree
 from scumble.index.mechanisms.hinted import CHECK_SHARE, follows, hinted_cells, misfit
 from scumble.index.packing import pack
 from scumble.index.segments import Segments
@@ -289,6 +292,79 @@ def test_ranks_that_share_a_mark_stay_in_one_cell() -> None:
         index = fit(counts, hint=hint, blocks=blocks)
         assert index.model.hint is hint
         assert lost(index, counts) == 0
+
+
+def cells_by_hand(hint: Hint, rows: int, epsilon: Fraction, least: int) -> list[int]:
+    """Rank by rank: a cell is full with the rank that takes the expected rows past a whole number of cells.
+
+    Before and after a rank of more than half a cell one begins as well; but only where a new mark does.
+    """
+    size, span = hint.marks.size, hint.span
+    cells = min(size, max(2 * least, ceil(rows * float(epsilon) / 230)))
+    marks = [hint.at(rank) for rank in range(size)]
+    shares = [0.0, *((0.75 / span) * (mark + 1) + (0.25 / size) * (rank + 1) for rank, mark in enumerate(marks))]
+    starts = [0]
+    begins = False
+    for rank in range(size):
+        heavy = (shares[rank + 1] - shares[rank]) * cells > 0.5
+        begins |= heavy
+        if begins and rank and marks[rank] > marks[rank - 1]:
+            starts.append(rank)
+            begins = False
+        begins |= heavy or int(shares[rank + 1] * cells) > int(shares[rank] * cells)
+    return starts
+
+
+def misfit_by_hand(counts: list[int], starts: list[int], marks: list[int], rows: int) -> int:
+    """Cell by cell: the rows before and after the middle mark, each in 256ths of what the larger part weighs."""
+    found = 0
+    for start, end in pairwise([*starts, len(marks)]):
+        first, last = (marks[start - 1] + 1 if start else 0), marks[end - 1] + 1
+        middle = next(rank for rank in range(start, end + 1) if rank == end or marks[rank] >= (first + last) // 2)
+        if middle in (start, end):
+            continue
+        part = (marks[middle - 1] + 1 - first) / (last - first)
+        larger = max(part, 1 - part)
+        chance = sqrt(rows / (marks[-1] + 1) * (last - first) * part * (1 - part)) / larger
+        left, right = (round(each / larger * 256) for each in (1 - part, part))
+        apart = abs(left * sum(counts[start:middle]) - right * sum(counts[middle:end])) // 256
+        found += max(0, apart - ceil(4 * chance) - 1)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_cells_and_their_misfit_are_what_they_are_by_hand(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(2, 400))
+    public = rng.poisson(20 / (1 + rng.integers(0, 30, size))) * rng.choice([0, 1, 90], size, p=[0.3, 0.65, 0.05])
+    counts = rng.poisson(5, size) + np.where(rng.random(size) < 0.1, rng.integers(0, 300, size), 0)
+    hint, rows, epsilon = Hint.of_counts(public), int(10 ** rng.uniform(0, 5.5)), Fraction(3, int(rng.integers(1, 5)))
+    marks = hint.at_many(np.arange(size)).tolist()
+    for least in (1, 20):
+        cells = hinted_cells(hint, rows, epsilon, least)
+        assert cells.starts.tolist() == cells_by_hand(hint, rows, epsilon, least)
+        assert cells.edges.tolist() == [0, *(marks[start - 1] + 1 for start in cells.starts[1:]), hint.span]
+        assert cells.marks.tolist() == marks
+        expected = misfit_by_hand(counts.tolist(), cells.starts.tolist(), marks, rows)
+        assert misfit(counts, cells, rows).tolist() == [expected]
+
+
+@pytest.mark.parametrize(("found", "trusted"), [(0, True), (11, True), (12, True), (13, False)])
+def test_a_hint_is_trusted_up_to_four_noise_scales(monkeypatch: pytest.MonkeyPatch, found: int, trusted: bool) -> None:
+    """The noise left out, whose scale is one over the check's epsilon: for a sensitivity of 1."""
+    scales = []
+    monkeypatch.setattr(hinted, "misfit", lambda *given: np.array([found]))
+    monkeypatch.setattr(hinted, "add_discrete_laplace", lambda values, scale, words: scales.append(scale))
+    hint, counts = Hint.of_counts(lumpy(1, 3000, 500)), Histogram(lumpy(2, 3000, 500))
+    cells = hinted_cells(hint, 3000, Fraction(1), 8)
+    assert follows(counts, hint, 3000, cells, Fraction(4, 11), Noise(bytes(32))) == (found <= 11)
+    assert follows(counts, hint, 3000, cells, Fraction(1, 3), Noise(bytes(32))) == trusted
+    assert scales == [Fraction(11, 4), 3]
+
+
+def test_a_forty_eighth_of_epsilon_pays_for_the_check() -> None:
+    """docs/privacy.md section 4.5."""
+    assert Fraction(1, 48) == CHECK_SHARE
 
 
 @given(
