@@ -48,7 +48,7 @@ UNCONCERNED = "tests/test_durable.py"
 """Tests of none of the modules that are mutated."""
 FAILED, UNIMPORTABLE, INTERNAL = 1, 2, 3  # pytest's exit codes
 
-ROOMS = ("attestation/", "enclave/", "index/", "owner/", "privacy/", "sql/", "wire/", "witness/")
+ROOMS = ("attestation/", "enclave/", "index/", "owner/", "privacy/", "sql/", "types/", "wire/", "witness/")
 ELSEWHERE = {
     "enclave/process.py": (
         "tests/enclave/test_process.py",
@@ -65,7 +65,6 @@ TESTS = (
     "tests/cli",
     "tests/e2e",
     "tests/store",
-    "tests/types",
     "tests/provider/test_access.py",
     "tests/provider/test_attested.py",
     "tests/provider/test_lying_front.py",
