@@ -5,6 +5,8 @@ from hashlib import sha256
 from itertools import pairwise
 from math import ceil, sqrt
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,7 +146,7 @@ def test_a_piece_ends_where_the_curve_strays_from_its_chord(curve: list[int], st
 
 
 @pytest.mark.parametrize(
-    ("most", "tenths"), [(10**6, [12]), (30, [12, 15, 18, 22]), (8, [12, 15, 18, 22, 27, 33, 41, 51, 63])]
+    ("most", "tenths"), [(56, [12]), (26, [12, 15, 18, 22]), (8, [12, 15, 18, 22, 27, 33, 41, 51, 63])]
 )
 def test_pieces_stray_by_a_quarter_more_while_there_are_too_many(
     monkeypatch: pytest.MonkeyPatch, most: int, tenths: list[int]
@@ -166,6 +168,16 @@ def test_pieces_stray_by_a_quarter_more_while_there_are_too_many(
 def test_the_first_mark_behind_the_ranks_before() -> None:
     hint = Hint.of_counts(lumpy(1, 3000, 500))
     assert hint.before(np.array([0, 1, 7, 499])).tolist() == [0, *(hint.at(rank) + 1 for rank in (0, 6, 498))]
+
+
+def test_released_curves_add_up_where_they_rise_above_nothing() -> None:
+    def model(*rows: int) -> Any:
+        return SimpleNamespace(domain=IntegerDomain(0, 3), rows_up_to=lambda ranks: np.array(rows)[ranks])
+
+    hint = Hint.of_models([model(-5, 3, 2, 10)])
+    assert hint.packed == Hint.of_counts(np.array([0, 3, 0, 7])).packed
+    both = Hint.of_models([model(-5, 3, 2, 10), model(1, 1, 40, 40)])
+    assert both.packed == Hint.of_counts(np.array([1, 3, 39, 7])).packed
 
 
 # --- bytes -----------------------------------------------------------------------------------------
@@ -209,6 +221,15 @@ def test_a_file_is_laid_out_as_documented() -> None:
     assert hint.file(IntegerDomain(0, 5)) == body + sha256(body).digest()[:8]
 
 
+@pytest.mark.parametrize("size", [16, 17])
+def test_where_pieces_begin_takes_as_many_bits_as_the_last_rank(size: int) -> None:
+    hint = Hint.of_counts(np.where(np.arange(size) == 9, 900, 0))
+    assert hint.marks.starts.tolist() == [0, 9]
+    starts = pack(np.array([0, 9]), size - 1)
+    assert hint.packed[HEADER.size :].startswith(starts)
+    assert Hint.unpacked(hint.packed, size).marks.starts.tolist() == [0, 9]
+
+
 def test_bytes_that_no_hint_has_are_refused() -> None:
     hint = Hint.of_counts(lumpy(1))
     for size in (SIZE - 1, SIZE + 1, 2 * SIZE, 1):
@@ -234,7 +255,8 @@ def test_a_hint_that_states_impossible_sizes_is_refused() -> None:
         return HEADER.pack(size, count, bits) + pack(starts, size - 1) + pack(marks, (1 << bits) - 1)
 
     for count, bits in ((1, 16), (MOST_PIECES, 16), (2, 24)):
-        assert len(Hint.unpacked(stated(count, bits, (1 << bits) - 1), size).marks) == count
+        hint = Hint.unpacked(stated(count, bits, (1 << bits) - 1), size)
+        assert (len(hint.marks), hint.packed) == (count, stated(count, bits, (1 << bits) - 1))
     for count, bits, short in ((1, 15, 1), (1, 25, 1), (MOST_PIECES + 1, 17, 1), (2, 16, 2)):
         with pytest.raises(InvalidParameter, match="no hint"):
             Hint.unpacked(stated(count, bits, (1 << bits) - short), size)
