@@ -1,9 +1,11 @@
 """The mutants that `make verify` tries: what is changed, what is left alone, and which are listed."""
 
 import ast
+import json
 import os
 import time
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import ClassVar
 
 import pytest
@@ -120,6 +122,22 @@ def test_the_tests_that_reach_a_line_come_by_room_and_time(tmp_path: Path) -> No
         assert reached.tests("a/m.py", range(3, 5)) == [own, quick, other, long]  # the last begins within the time
         assert reached.tests("a/m.py", range(5, 9)) == [reads, own, quick, other, long]  # a constant, used anywhere
         assert reached.tests("b/m.py", range(3, 4)) == []
+
+
+@pytest.mark.parametrize("seen", [None, {"lines": {}, "seconds": {"tests/test_a.py::test_a": 1.0}, "failed": []}])
+def test_a_run_in_which_nothing_was_seen_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: dict[str, object] | None
+) -> None:
+    """Every mutant would seem to survive it."""
+
+    def run(words: object, **more: object) -> CompletedProcess[str]:
+        if seen is not None:
+            (tmp_path / "reached" / "1.json").write_text(json.dumps(seen))
+        return CompletedProcess([], 0, "1 passed")
+
+    monkeypatch.setattr("verify.reached.subprocess.run", run)
+    with pytest.raises(RuntimeError, match="not seen"):
+        Reached.of(["tests/test_a.py"], tmp_path, Path("src"), tmp_path / "reached", 1)
 
 
 class Scripted:
