@@ -6,7 +6,7 @@ from enclave_tables import KEYS, MemoryStorage, table_of
 
 from scumble.enclave.dummies import Dummies
 from scumble.enclave.pages import RunReader, RunWriter
-from scumble.enclave.queries import CompiledPlan, _pieces, execute
+from scumble.enclave.queries import CompiledPlan, _pieces, answer_bytes, execute
 from scumble.errors import InvalidParameter, Tampered
 from scumble.wire.catalog import Run, Table
 from scumble.wire.plan import Aggregate, Aggregates, Constant, In, Plan, RowColumns
@@ -31,8 +31,12 @@ def _table(storage: MemoryStorage) -> Table:
 
 def _execute(plan: Plan, table: Table, storage: MemoryStorage, scans: list[Scan], bounds: object = NO_BOUNDS) -> bytes:
     readers = {run.id: (RunReader(storage, KEYS, table, run), Dummies.after(REAL)) for run in table.runs}
-    request = memoryview(pack_execution(0, scans, np.asarray(bounds, np.int64)))[1:]
-    return bytes(execute(CompiledPlan(plan, table), unpack_execution(request), readers.__getitem__))
+    execution = unpack_execution(memoryview(pack_execution(0, scans, np.asarray(bounds, np.int64)))[1:])
+    compiled = CompiledPlan(plan, table)
+    answer = bytes(execute(compiled, execution, readers.__getitem__))
+    assert len(answer) == answer_bytes(compiled, execution)
+    assert compiled.kept_bytes == (0 if isinstance(plan.output, RowColumns) else len(answer))
+    return answer
 
 
 def _counted(scans: list[Scan], bounds: object = NO_BOUNDS) -> tuple[int, int]:
@@ -106,3 +110,47 @@ def test_rows_that_do_not_match_come_back_blank() -> None:
         assert tens.tolist() == [row * 10 * int(m) for row, m in zip(rows, match, strict=True)]
         assert valid.tolist() == [int(m and row % 3 > 0) for row, m in zip(rows, match, strict=True)]
     assert len(set(map(len, answers))) == 1
+
+
+def test_groups_and_their_aggregates_are_those_of_the_values_that_are_there() -> None:
+    """By two columns that may be null, the first varying slowest; a row counts where no column read is null."""
+    types = 'category(["a","b","c"])', "boolean", "bigint", "bigint", "bigint not null"
+    storage, bare, rng = MemoryStorage(), table_of(*types), np.random.default_rng(3)
+    valid = (rng.random((4, ROWS)) < 0.7).astype(np.uint8)
+    values = [rng.integers(0, most, ROWS) for most in (3, 2, 90, 90, 90)]
+    values[:4] = [value * there for value, there in zip(values, valid, strict=False)]
+    writer = RunWriter(storage, KEYS, bare, "cd" * 16, PAGES, PAGE_ROWS)
+    for place in range(5):
+        writer.write(place, 0, values[place], valid[place] if place < 4 else None)
+    table = table_of(*types, runs=(Run("cd" * 16, "b", None, ROWS, PAGE_ROWS, None, writer.finish()),))
+    product = ("+", ("*", ("column", 2), ("column", 3)), ("constant", -7))
+    output = Aggregates(
+        (
+            Aggregate("count", None), Aggregate("sum", ("column", 2)), Aggregate("sum", product),
+            Aggregate("max", ("-", ("column", 4), ("constant", 3))), Aggregate("min", ("column", 3)),
+            Aggregate("count", ("column", 4)),
+        ),
+        (0, 1),
+    )  # fmt: skip
+    found = np.frombuffer(
+        _execute(Plan(table.id, (Constant(True),), output), table, storage, [Scan(0, 0, [(0, 6)])]), np.int64
+    )
+    slots, length = output.layout(table.schema)
+    assert (len(found), found[0]) == (length, 0)
+
+    def word(aggregate: int, part: int, group: int, at: int = 0) -> int:
+        slot = slots[aggregate][part]
+        return int(found[slot.offset + group * slot.words + at])
+
+    codes = [np.where(valid[place] == 1, values[place], most) for place, most in ((0, 3), (1, 2))]
+    for group in range(12):
+        mine = np.flatnonzero((codes[0] * 3 + codes[1] == group)[:REAL]).tolist()
+        assert mine
+        two = [row for row in mine if valid[2][row]]
+        three = [int(values[3][row]) for row in mine if valid[3][row]]
+        both = [int(values[2][row] * values[3][row]) - 7 for row in two if valid[3][row]]
+        assert found[1 + group] == word(0, 0, group) == word(5, 0, group) == len(mine)
+        assert (word(1, 0, group), word(1, 1, group)) == (len(two), sum(int(values[2][row]) for row in two))
+        assert (word(2, 0, group), word(2, 1, group)) == (len(both), sum(both))
+        assert word(3, 1, group, 3) ^ -(2**63) == max(int(values[4][row]) for row in mine) - 3
+        assert (word(4, 0, group), word(4, 1, group)) == (len(three), min(three, default=2**63 - 1))

@@ -132,6 +132,8 @@ def test_a_hint_has_twice_as_many_marks_as_rows_within_limits(rows: int, bits: i
         ([0, 37, 100], [0]),
         ([0, 36, 100], [0, 2]),  # it is about to
         ([7, 70, 107], [0]),
+        ([0, 501_201, 10**6], [0]),
+        ([0, 501_202, 10**6], [0, 1]),
         ([0, 4, 5], [0]),
         ([0, 5, 5], [0]),
         ([0, 9, 9, 9, 9, 90, 90], [0, 1, 5]),
@@ -228,6 +230,20 @@ def test_where_pieces_begin_takes_as_many_bits_as_the_last_rank(size: int) -> No
     starts = pack(np.array([0, 9]), size - 1)
     assert hint.packed[HEADER.size :].startswith(starts)
     assert Hint.unpacked(hint.packed, size).marks.starts.tolist() == [0, 9]
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"SCUMBLES" + bytes(40), "not a hint file"),
+        (MAGIC + b"\1", "do not fit together"),
+        (MAGIC + b"\1\3\0\0\0int", "do not fit together"),
+        (MAGIC + b"\1\7\0\0\0\xff\xfe", "do not fit together"),
+    ],
+)
+def test_a_file_that_is_whole_and_yet_no_hint_is_refused(body: bytes, why: str) -> None:
+    with pytest.raises(Corrupt, match=why):
+        Hint.read(body + sha256(body).digest()[:8], DOMAIN)
 
 
 def test_bytes_that_no_hint_has_are_refused() -> None:

@@ -88,6 +88,7 @@ def test_epsilon_is_checked_for_one_row() -> None:
             index_cost(epsilon, "1e-6", rows, "measured")
         with pytest.raises(InvalidParameter, match="for one row"):
             capacity_cost(epsilon, "1e-6", rows)
+    assert replace(USUAL, epsilon=300, rows_per_user=2).order().epsilon == 300
     epsilon, delta = index_cost(3, "1e-6", 3, "lossless")
     needed = SLACKS["lossless"].delta(Fraction(1), Fraction(1, 10**6), None)
     assert row_delta(epsilon, delta, 3) == pytest.approx(needed, rel=1e-9)
