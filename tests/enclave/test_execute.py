@@ -6,7 +6,7 @@ from enclave_tables import KEYS, MemoryStorage, table_of
 
 from scumble.enclave.dummies import Dummies
 from scumble.enclave.pages import RunReader, RunWriter
-from scumble.enclave.queries import CompiledPlan, _pieces, answer_bytes, execute
+from scumble.enclave.queries import Batch, CompiledPlan, _pieces, answer_bytes, execute
 from scumble.errors import InvalidParameter, Tampered
 from scumble.wire.catalog import Run, Table
 from scumble.wire.plan import Aggregate, Aggregates, Constant, In, Plan, RowColumns
@@ -83,6 +83,18 @@ def test_pages_that_there_are_not(pages: list[PageRange]) -> None:
 def test_ranges_that_turn_back_by_a_negative_count_are_refused() -> None:
     with pytest.raises((InvalidParameter, Tampered)):
         _counted([Scan(0, 0, [(0, 3), (3, -3), (0, 3)])])
+
+
+def test_a_row_has_all_of_its_values_where_no_column_is_null() -> None:
+    storage = MemoryStorage()
+    table = _table(storage)
+    reader = RunReader(storage, KEYS, table, table.runs[0])
+    batch = Batch(reader, 0, 1, (0, 1), Dummies.after(REAL), lambda columns, bounds, rows: np.full(rows, 1, np.uint8))
+    assert batch.valid(frozenset()) is None
+    assert batch.valid(frozenset({0})) is None
+    there = batch.valid(frozenset({0, 1}))
+    assert there is not None
+    assert there.tolist() == [int(row % 3 > 0) for row in range(PAGE_ROWS)]
 
 
 def test_pieces_cover_the_pages() -> None:

@@ -72,8 +72,14 @@ def test_a_row_s_part_of_the_delta_that_is_charged_is_what_it_needs_and_hardly_m
         assert needed <= part < needed * (1 + Fraction(1, 10**10))
     with pytest.raises(InvalidParameter, match="delta of 1"):
         _charged_delta(Fraction(99, 100), Fraction(50), 40)
-    with pytest.raises(InvalidParameter, match="delta of 1"):
-        _charged_delta(Fraction(1), Fraction(1), 1)
+    for needed, epsilon, users in (
+        (Fraction(1), Fraction(1), 1),
+        (1 - Fraction(1, 10**12), Fraction(1), 1),  # the next of twelve digits is 1
+        (Fraction(1, 10**9), Fraction(3000), 20),  # a row's part is below any number that is computed with
+    ):
+        with pytest.raises(InvalidParameter, match="delta of 1"):
+            _charged_delta(needed, epsilon, users)
+    assert _charged_delta(1 - Fraction(2, 10**12), Fraction(1), 1) < 1
 
 
 def test_a_charged_delta_is_the_next_of_twelve_digits_above() -> None:
@@ -115,9 +121,10 @@ def test_a_hint_is_given_as_such_as_keys_or_as_a_file(tmp_path: Path) -> None:
     hint = public("int:0:99", *keys)
     assert hint_of(None, domain, []) is None
     assert hint_of(hint, domain, []) is hint
-    given = hint_of(keys, domain, [])
-    assert given is not None
-    assert given.packed == hint.packed
+    for given in (keys, np.array(keys)):
+        made = hint_of(given, domain, [])
+        assert made is not None
+        assert made.packed == hint.packed
     path = tmp_path / "previous"  # as a path it is one, and not the word
     hint.save(path, domain)
     for written in (path, str(path)):

@@ -91,7 +91,8 @@ def test_the_columns_of_an_index_are_read_as_they_are_written(words: str, column
 
 
 @pytest.mark.parametrize(
-    "words", ["columns=", "columns=a,,b", "columns=a,", "columns=a, b", "columns=a columns=b", 'columns="a']
+    "words",
+    ["columns=", "columns=a,,b", "columns=a,", "columns=a, b", "columns=a columns=b", 'columns="a', 'columns="\\q"'],
 )
 def test_columns_that_cannot_be_read(words: str) -> None:
     with pytest.raises(InvalidParameter):
