@@ -1,9 +1,12 @@
 """Executions: what pages are read is what is counted; ranges that overlap or descend are refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from enclave_tables import KEYS, MemoryStorage, table_of
 
+from scumble.enclave import queries
 from scumble.enclave.dummies import Dummies
 from scumble.enclave.pages import RunReader, RunWriter
 from scumble.enclave.queries import Batch, CompiledPlan, _pieces, answer_bytes, execute
@@ -83,6 +86,52 @@ def test_pages_that_there_are_not(pages: list[PageRange]) -> None:
 def test_ranges_that_turn_back_by_a_negative_count_are_refused() -> None:
     with pytest.raises((InvalidParameter, Tampered)):
         _counted([Scan(0, 0, [(0, 3), (3, -3), (0, 3)])])
+
+
+@pytest.mark.parametrize(("run", "predicate"), [(-1, 0), (2, 0), (2**62, 0), (0, -1), (0, 2), (1, 2), (2, 2)])
+def test_runs_and_predicates_that_there_are_not(run: int, predicate: int) -> None:
+    with pytest.raises(InvalidParameter, match="no such run or predicate"):
+        _counted([Scan(run, predicate, [(0, 1)])], (0, 9))
+
+
+def test_no_page_is_read_twice_for_one_predicate_not_even_in_another_scan() -> None:
+    first = Scan(0, 0, [(1, 2)])
+    for again in ([(1, 1)], [(2, 1)], [(0, 1)]):
+        with pytest.raises(InvalidParameter, match="ascend"):
+            _counted([first, Scan(0, 0, again)])
+    assert _counted([first, Scan(0, 0, [(3, 1)])])[0] == 48
+    for other in (Scan(1, 0, [(1, 2)]), Scan(0, 1, [(1, 2)])):
+        assert _counted([first, other], (0, 10**6))[0] == 64
+
+
+def test_a_run_that_does_not_hold_a_column_of_the_plan_is_not_read() -> None:
+    storage = MemoryStorage()
+    whole = _table(storage)
+    table = replace(whole, runs=(replace(whole.runs[0], columns=(0,)), whole.runs[1]))
+    for plan in (
+        Plan(table.id, (Constant(True),), RowColumns((0, 1))),
+        Plan(table.id, (In(1, 0, 1),), RowColumns((0,))),
+    ):
+        _execute(plan, table, storage, [Scan(1, 0, [(0, 1)])], (0, 9))
+        with pytest.raises(InvalidParameter, match="does not hold"):
+            _execute(plan, table, storage, [Scan(0, 0, [(0, 1)])], (0, 9))
+    _execute(Plan(table.id, (Constant(True),), RowColumns((0,))), table, storage, [Scan(0, 0, [(0, 1)])])
+
+
+@pytest.mark.parametrize(("pages", "most", "fits"), [(2, 2, True), (2, 1, False), (1, 0, True), (3, 2, False)])
+def test_an_answer_of_rows_has_a_largest_size_but_one_page_always_fits(
+    monkeypatch: pytest.MonkeyPatch, pages: int, most: int, fits: bool
+) -> None:
+    storage = MemoryStorage()
+    table = _table(storage)
+    row_bytes = 1 + 4 + (8 + 1)  # whether it matches, the first column, the second, and whether that is null
+    monkeypatch.setattr(queries, "MOST_ANSWER_BYTES", most * PAGE_ROWS * row_bytes)
+    plan, scans = Plan(table.id, (Constant(True),), RowColumns((0, 1))), [Scan(0, 0, [(0, pages)])]
+    if fits:
+        assert len(_execute(plan, table, storage, scans)) == pages * PAGE_ROWS * row_bytes
+    else:
+        with pytest.raises(InvalidParameter, match="too large"):
+            _execute(plan, table, storage, scans)
 
 
 def test_a_row_has_all_of_its_values_where_no_column_is_null() -> None:
