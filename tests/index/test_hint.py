@@ -387,6 +387,13 @@ def test_cells_and_their_misfit_are_what_they_are_by_hand(seed: int) -> None:
         assert misfit(counts, cells, rows).tolist() == [expected]
 
 
+def test_a_rank_of_half_a_cell_is_none_by_itself() -> None:
+    """But of more than half."""
+    even = Hint.of_counts(np.zeros(64, np.int64))
+    assert hinted_cells(even, 1, Fraction(1), 16).starts.tolist() == list(range(0, 64, 2))
+    assert hinted_cells(even, 1, Fraction(1), 17).starts.tolist() == list(range(64))
+
+
 @pytest.mark.parametrize(("found", "trusted"), [(0, True), (11, True), (12, True), (13, False)])
 def test_a_hint_is_trusted_up_to_four_noise_scales(monkeypatch: pytest.MonkeyPatch, found: int, trusted: bool) -> None:
     """The noise left out, whose scale is one over the check's epsilon: for a sensitivity of 1."""
