@@ -118,6 +118,14 @@ def test_more_than_64_columns() -> None:
     check = RowCheck(layout, ())
     check.look_at(rows)
     check.settle(3, 3)
+    for place in (1, 64, 65, 127, 128):  # a null with the words of a value, each by its own bit
+        changed, bit = rows.copy(), np.int64(-(2**63) if place % 64 == 63 else 1 << place % 64)
+        changed[1, layout.validity_offset + place // 64] &= ~bit
+        changed[1, place] = 5
+        check = RowCheck(layout, ())
+        check.look_at(changed)
+        with pytest.raises(BadRows):
+            check.settle(3, 3)
 
 
 # --- each bad word ---------------------------------------------------------------------------------
@@ -230,9 +238,10 @@ def test_a_null_has_the_words_of_a_null(name: str) -> None:
     batch = Batch([name])
     null = COLUMNS[name][2].index(None)
     for word in range(parse_type(COLUMNS[name][0]).words):
-        changed = batch.rows.copy()
-        changed[null, word] = 1
-        assert not batch.takes(changed)
+        for wrong in (1, -1):
+            changed = batch.rows.copy()
+            changed[null, word] = wrong
+            assert not batch.takes(changed)
 
 
 @pytest.mark.parametrize("name", [name for name, column in COLUMNS.items() if column[3]])

@@ -14,13 +14,16 @@ from scumble.index.file import decoded
 from scumble.index.slack import lossless_delta
 from scumble.owner import loading
 from scumble.owner.indexes import IndexSpec
+from scumble.owner.ledger import Ledger
 from scumble.owner.loading import (
+    Attempt,
     LoadOptions,
     _begin,
     _check_lines,
     _existing,
     _fix_capacity,
     _indexes_of,
+    _named,
     _ordered,
     _spends,
 )
@@ -185,6 +188,23 @@ def run(attribute: str | None) -> Run:
 
 def table(*columns: str, runs: tuple[Run, ...] = ()) -> Table:
     return Table("0a" * 16, "t", schema(*columns), runs)
+
+
+def test_only_a_new_table_takes_the_id_of_one_that_was_lost_and_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, there, new = [], table("k integer"), replace(table("k integer"), id="0e" * 16)
+
+    def lost(ledger: object, name: str, known: object, rows_per_user: set[int]) -> str | None:
+        asked.append((name, rows_per_user))
+        return None if len(asked) > 1 else "ff" * 16
+
+    monkeypatch.setattr(loading, "lost_table", lost)
+    catalog, ledger, attempt = Catalog("0d" * 20, 1, "", (there,)), Ledger(limit=1), Attempt(BATCH)
+    assert _named(there, [], catalog, ledger, attempt) is there
+    assert (asked, attempt.table_id) == ([], None)
+    assert [_named(new, [], catalog, ledger, attempt).id for _ in range(2)] == ["ff" * 16] * 2
+    orders = [IndexSpec.parse(f"k int:0:9 epsilon=1 rows_per_user={rows}").order() for rows in (2, 3)]
+    assert _named(new, orders, catalog, ledger, Attempt(BATCH)).id == new.id
+    assert asked == [("t", {1}), ("t", {2, 3})]
 
 
 @pytest.mark.parametrize("name", ["", "a b", "1a", "a-b", "a" * 65])
