@@ -119,8 +119,8 @@ def test_more_than_64_columns() -> None:
     check.look_at(rows)
     check.settle(3, 3)
     for place in (1, 64, 65, 127, 128):  # a null with the words of a value, each by its own bit
-        changed, bit = rows.copy(), np.int64(-(2**63) if place % 64 == 63 else 1 << place % 64)
-        changed[1, layout.validity_offset + place // 64] &= ~bit
+        changed, flag = rows.copy(), np.int64(-(2**63) if place % 64 == 63 else 1 << place % 64)
+        changed[1, layout.validity_offset + place // 64] &= ~flag
         changed[1, place] = 5
         check = RowCheck(layout, ())
         check.look_at(changed)
