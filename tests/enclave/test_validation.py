@@ -278,7 +278,7 @@ def test_long_lists_are_checked_for_a_rank_that_there_is() -> None:
     domain = parse_domain("keys:[" + ",".join(map(str, range(0, 900, 3))) + "]")
     schema = Schema((Column("k", parse_type("bigint"), False),))
     order = IndexOrder("k", domain, Fraction(1), Fraction(0), Fraction(1, 10**6), 1, 4096, "measured")
-    for rank, taken in [(5, True), (299, True), (300, False), (-1, False)]:
+    for rank, taken in [(5, True), (0, True), (299, True), (300, False), (-1, False)]:
         check = RowCheck(RowLayout(schema, (300,)), rules_of(schema, [order]))
         check.look_at(np.array([[15, rank]]))
         if taken:
@@ -446,3 +446,11 @@ def test_a_number_of_two_words_is_on_the_grid_only_as_a_whole() -> None:
     ranks = np.array([domain.rank(value) for value in values[:2]] + [domain.rank(Decimal("1.25"))] * 3, np.int64)
     found = validation._RankCheck(rank_rule(type_, domain)).fits(ranks, words, None)
     assert found.tolist() == [1, 1, 0, 0, 0]
+
+
+def test_a_number_of_two_words_may_fill_the_lower_of_them() -> None:
+    type_, domain = parse_type("decimal(38,2)"), parse_domain("decimal:-8e16:8e16:1e12")
+    values = [Decimal("5e16"), Decimal("-5e16"), Decimal("8e16"), Decimal("-8e16")]
+    words = np.array([type_.words_of(value) for value in values], np.int64)
+    ranks = np.array([domain.rank(value) for value in values], np.int64)
+    assert validation._RankCheck(rank_rule(type_, domain)).fits(ranks, words, None).tolist() == [1] * 4
