@@ -89,10 +89,11 @@ class Reached:
     def tests(self, module: str, lines: range) -> list[str]:
         """The tests that reach one of these lines, or else the module at all: those of its room first, by time.
 
-        No test reaches a constant's line. One of the module's own may read it and run nothing of the module.
+        No test reaches a constant's line, but the one in which the module is imported, if that is so late: it reaches
+        line 1, too. One of the module's own may read a constant and run nothing of the module.
         """
         found, room = self.lines.get(module, {}), f"tests/{module.partition('/')[0]}/"
-        names = frozenset[str]().union(*(found.get(line, ()) for line in lines))
+        names = frozenset[str]().union(*(found.get(line, ()) for line in lines)) - found.get(1, frozenset())
         own = f"{room}test_{Path(module).stem}.py::"
         names = names or frozenset(name for name in self.seconds if name.startswith(own)).union(*found.values())
         return list(self._first(names, room))
