@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scumble import DPPLRIndex, IntegerDomain
 from scumble.errors import BudgetUsed, InvalidKeys, InvalidParameter, NotFitted
 from scumble.index.contract import (
+    Index,
     Outcome,
     PositionRange,
     Positions,
@@ -88,6 +89,10 @@ def test_an_outcome_counts_rows_that_are_there_missed_and_read(shift: int) -> No
         assert outcome.extra[at] == len(read - truth)
     assert index.unsafe_dummy_rows(COUNTS) == 0
     assert Outcome(np.array([5]), np.array([2]), np.array([9])).extra.tolist() == [6]
+
+
+def test_an_index_needs_no_dummies_unless_it_says_so() -> None:
+    assert Index.unsafe_dummy_rows(DPPLRIndex(), np.arange(9)) == 0
 
 
 @pytest.mark.parametrize("beta", [Fraction(1, 10**300), 1e-6, 1 - Fraction(1, 10**300)])

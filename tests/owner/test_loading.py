@@ -25,6 +25,7 @@ from scumble.owner.loading import (
     _indexes_of,
     _named,
     _ordered,
+    _released,
     _spends,
 )
 from scumble.owner.schema_file import SchemaFile
@@ -188,6 +189,11 @@ def run(attribute: str | None) -> Run:
 
 def table(*columns: str, runs: tuple[Run, ...] = ()) -> Table:
     return Table("0a" * 16, "t", schema(*columns), runs)
+
+
+def test_the_indexes_that_were_released_of_a_column_are_those_of_its_own_runs() -> None:
+    runs = run("k"), replace(run("k"), index=b"one"), replace(run("n"), index=b"other"), replace(run("k"), index=b"two")
+    assert _released(table("k integer", "n integer", runs=(*runs, run(None))), "k") == [b"one", b"two"]
 
 
 def test_only_a_new_table_takes_the_id_of_one_that_was_lost_and_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
