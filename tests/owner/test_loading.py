@@ -277,6 +277,17 @@ def test_a_batch_has_the_indexes_of_its_table_in_its_order() -> None:
             _indexes_of(there, given)
 
 
+def test_a_batch_has_copies_with_the_columns_of_its_table_s() -> None:
+    narrow = table("k integer", "n integer", runs=(replace(run("k"), columns=(0,)), run(None)))
+    own, whole, other = (IndexSpec.parse(f"k int:0:9 epsilon=1{more}") for more in (" columns=k", "", " columns=k,n"))
+    assert [spec.columns for spec in _indexes_of(narrow, [own])] == [("k",)]
+    full = table("k integer", "n integer", runs=(run("k"),))
+    assert [spec.columns for given in (whole, other) for spec in _indexes_of(full, [given])] == [None, None]
+    for there, given in ((narrow, whole), (narrow, other), (full, own)):
+        with pytest.raises(Exists):
+            _indexes_of(there, [given])
+
+
 # --- costs -------------------------------------------------------------------------------------------
 
 
