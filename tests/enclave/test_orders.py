@@ -19,7 +19,7 @@ from scumble.enclave.loads import Load
 from scumble.enclave.orders import blocks_of, check_orders, index_of
 from scumble.errors import Exists, InvalidParameter, NotFound, Overdraft, ScumbleError
 from scumble.index.blocks import suitable_blocks
-from scumble.index.dp_plr import DPPLRIndex
+from scumble.index.contract import Index
 from scumble.index.file import MECHANISMS, decode
 from scumble.index.hint import Hint
 from scumble.index.slack import SLACKS
@@ -151,7 +151,7 @@ def test_an_order_is_checked_for_one_block_and_for_as_many_as_a_column_without_n
     assert most > fewer > 1
     checked = []
 
-    def index(order: IndexOrder, blocks: int) -> DPPLRIndex:
+    def index(order: IndexOrder, blocks: int) -> Index:
         checked.append(blocks)
         return index_of(order, blocks)
 

@@ -332,13 +332,13 @@ def test_ranks_that_share_a_mark_stay_in_one_cell() -> None:
         assert lost(index, counts) == 0
 
 
-def cells_by_hand(hint: Hint, rows: int, epsilon: Fraction, least: int) -> list[int]:
+def cells_by_hand(hint: Hint, rows: int, rows_per_cell: float, least: int) -> list[int]:
     """Rank by rank: a cell is full with the rank that takes the expected rows past a whole number of cells.
 
     Before and after a rank of more than half a cell one begins as well; but only where a new mark does.
     """
     size, span = hint.marks.size, hint.span
-    cells = min(size, max(2 * least, ceil(rows * float(epsilon) / 230)))
+    cells = min(size, max(2 * least, ceil(rows / rows_per_cell)))
     marks = [hint.at(rank) for rank in range(size)]
     shares = [0.0, *((0.75 / span) * (mark + 1) + (0.25 / size) * (rank + 1) for rank, mark in enumerate(marks))]
     starts = [0]
@@ -377,11 +377,11 @@ def test_cells_and_their_misfit_are_what_they_are_by_hand(seed: int) -> None:
     public = rng.poisson(20 / (1 + rng.integers(0, 30, size))) * rng.choice([0, 1, 90], size, p=[0.3, 0.65, 0.05])
     public[: size // 9] *= seed < 10  # so that the first ranks have no mark of their own
     counts = rng.poisson(5, size) + np.where(rng.random(size) < 0.1, rng.integers(0, 300, size), 0)
-    hint, rows, epsilon = Hint.of_counts(public), int(10 ** rng.uniform(0, 5.5)), Fraction(3, int(rng.integers(1, 5)))
+    hint, rows, each = Hint.of_counts(public), int(10 ** rng.uniform(0, 5.5)), 77.0 * int(rng.integers(1, 5))
     marks = hint.at_many(np.arange(size)).tolist()
     for least in (1, 20):
-        cells = hinted_cells(hint, rows, epsilon, least)
-        assert cells.starts.tolist() == cells_by_hand(hint, rows, epsilon, least)
+        cells = hinted_cells(hint, rows, each, least)
+        assert cells.starts.tolist() == cells_by_hand(hint, rows, each, least)
         assert cells.edges.tolist() == [0, *(marks[start - 1] + 1 for start in cells.starts[1:]), hint.span]
         assert cells.marks.tolist() == marks
         expected = misfit_by_hand(counts.tolist(), cells.starts.tolist(), marks, rows)
@@ -391,8 +391,8 @@ def test_cells_and_their_misfit_are_what_they_are_by_hand(seed: int) -> None:
 def test_a_rank_of_half_a_cell_is_none_by_itself() -> None:
     """But of more than half."""
     even = Hint.of_counts(np.zeros(64, np.int64))
-    assert hinted_cells(even, 1, Fraction(1), 16).starts.tolist() == list(range(0, 64, 2))
-    assert hinted_cells(even, 1, Fraction(1), 17).starts.tolist() == list(range(64))
+    assert hinted_cells(even, 1, 1.0, 16).starts.tolist() == list(range(0, 64, 2))
+    assert hinted_cells(even, 1, 1.0, 17).starts.tolist() == list(range(64))
 
 
 @pytest.mark.parametrize(("found", "trusted"), [(0, True), (11, True), (12, True), (13, False)])
@@ -402,7 +402,7 @@ def test_a_hint_is_trusted_up_to_four_noise_scales(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(hinted, "misfit", lambda *given: np.array([found]))
     monkeypatch.setattr(hinted, "add_discrete_laplace", lambda values, scale, words: scales.append(scale))
     hint, counts = Hint.of_counts(lumpy(1, 3000, 500)), Histogram(lumpy(2, 3000, 500))
-    cells = hinted_cells(hint, 3000, Fraction(1), 8)
+    cells = hinted_cells(hint, 3000, 1.0, 8)
     assert follows(counts, hint, 3000, cells, Fraction(4, 11), Noise(bytes(32))) == (found <= 11)
     assert follows(counts, hint, 3000, cells, Fraction(1, 3), Noise(bytes(32))) == trusted
     assert scales == [Fraction(11, 4), 3]
