@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from scumble.enclave import orders
 from scumble.enclave.grants import Cost
 from scumble.enclave.loads import Load
-from scumble.enclave.orders import blocks_of, check_orders, index_of
+from scumble.enclave.orders import blocks_of, check_orders
 from scumble.errors import Exists, InvalidParameter, NotFound, Overdraft, ScumbleError
 from scumble.index.blocks import suitable_blocks
-from scumble.index.contract import Index
 from scumble.index.file import MECHANISMS, decode
 from scumble.index.hint import Hint
 from scumble.index.slack import SLACKS
@@ -149,13 +148,13 @@ def test_an_order_is_checked_for_one_block_and_for_as_many_as_a_column_without_n
     order = replace(ORDER, domain=IntegerDomain(0, 2**20 - 1), epsilon=Fraction(1, 2**20), max_bytes=None)
     most, fewer = (blocks_of(order, 2**36 - 1, nullable=nullable) for nullable in (False, True))
     assert most > fewer > 1
-    checked = []
+    checked, asked = [], orders._asked
 
-    def index(order: IndexOrder, blocks: int) -> Index:
+    def listen(order: IndexOrder, blocks: int) -> Any:
         checked.append(blocks)
-        return index_of(order, blocks)
+        return asked(order, blocks)
 
-    monkeypatch.setattr(orders, "index_of", index)
+    monkeypatch.setattr(orders, "_asked", listen)
     check_orders((order, replace(order, blocks=5)))
     assert sorted(checked) == [1, 5, most]
 
