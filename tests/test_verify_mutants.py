@@ -1,9 +1,11 @@
 """The mutants that `make verify` tries: what is changed, what is left alone, and which are listed."""
 
 import ast
+import json
 import os
 import time
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import ClassVar
 
 import pytest
@@ -120,6 +122,34 @@ def test_the_tests_that_reach_a_line_come_by_room_and_time(tmp_path: Path) -> No
         assert reached.tests("a/m.py", range(3, 5)) == [own, quick, other, long]  # the last begins within the time
         assert reached.tests("a/m.py", range(5, 9)) == [reads, own, quick, other, long]  # a constant, used anywhere
         assert reached.tests("b/m.py", range(3, 4)) == []
+
+
+def test_the_test_that_imports_a_module_is_not_the_only_one_of_its_constants() -> None:
+    imports, runs = "tests/a/t.py::imports", "tests/a/t.py::runs"
+    reach = {line: frozenset({imports}) for line in (1, 2, 3)} | {
+        4: frozenset({imports, runs}),
+        5: frozenset({imports}),
+    }
+    reached = Reached({"a/m.py": reach}, {imports: 0.1, runs: 0.2})
+    assert reached.tests("a/m.py", range(3, 4)) == [imports, runs]
+    assert reached.tests("a/m.py", range(4, 5)) == [runs]
+    assert reached.tests("a/m.py", range(5, 6)) == [imports, runs]  # which may be the only one
+
+
+@pytest.mark.parametrize("seen", [None, {"lines": {}, "seconds": {"tests/test_a.py::test_a": 1.0}, "failed": []}])
+def test_a_run_in_which_nothing_was_seen_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: dict[str, object] | None
+) -> None:
+    """Every mutant would seem to survive it."""
+
+    def run(words: object, **more: object) -> CompletedProcess[str]:
+        if seen is not None:
+            (tmp_path / "reached" / "1.json").write_text(json.dumps(seen))
+        return CompletedProcess([], 0, "1 passed")
+
+    monkeypatch.setattr("verify.reached.subprocess.run", run)
+    with pytest.raises(RuntimeError, match="not seen"):
+        Reached.of(["tests/test_a.py"], tmp_path, Path("src"), tmp_path / "reached", 1)
 
 
 class Scripted:

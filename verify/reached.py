@@ -34,7 +34,7 @@ class Reached:
 
     @classmethod
     def of(cls, tests: Sequence[str], tree: Path, package: Path, folder: Path, workers: int) -> "Reached":
-        """Run tests in a tree. One that fails even so, as some do when it takes longer, is left out; most must pass."""
+        """Run tests in a tree. One that fails even so, as some do when it takes longer, is left out; not all may."""
         folder.mkdir()
         words = ["-q", "-m", "not slow", "-p", "no:cacheprovider", "-p", "verify.reached", "-n", str(workers)]
         paths = {"PYTHONPATH": os.pathsep.join([str(tree / "src"), str(tree)]), FOLDER: str(folder)}
@@ -57,6 +57,8 @@ class Reached:
                 module = Path(file).relative_to(tree / package).as_posix()
                 for line, names in by_line.items():
                     lines[module][int(line)].update(set(names) - set(seen["failed"]))
+        if not lines or not seconds:
+            raise RuntimeError(f"it was not seen what the tests reach:\n{ran.stdout[-2000:]}")
         return cls(
             {module: {line: frozenset(names) for line, names in found.items()} for module, found in lines.items()},
             seconds,
@@ -87,10 +89,11 @@ class Reached:
     def tests(self, module: str, lines: range) -> list[str]:
         """The tests that reach one of these lines, or else the module at all: those of its room first, by time.
 
-        No test reaches a constant's line. One of the module's own may read it and run nothing of the module.
+        No test reaches a constant's line, but the one in which the module is imported, if that is so late: it reaches
+        line 1, too. One of the module's own may read a constant and run nothing of the module.
         """
         found, room = self.lines.get(module, {}), f"tests/{module.partition('/')[0]}/"
-        names = frozenset[str]().union(*(found.get(line, ()) for line in lines))
+        names = frozenset[str]().union(*(found.get(line, ()) for line in lines)) - found.get(1, frozenset())
         own = f"{room}test_{Path(module).stem}.py::"
         names = names or frozenset(name for name in self.seconds if name.startswith(own)).union(*found.values())
         return list(self._first(names, room))
@@ -127,7 +130,9 @@ class _Watching:
         if report.failed:
             self._failed.add(report.nodeid)
 
-    def pytest_unconfigure(self) -> None:
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Write what was seen: before the process says that it is done, since it is killed ten seconds after."""
         self._coverage.stop()
         data = self._coverage.get_data()
         lines = {

@@ -13,6 +13,7 @@ from enclave_visitors import BOB, Clinic, clinic, load_request, text_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scumble.enclave import orders
 from scumble.enclave.grants import Cost
 from scumble.enclave.loads import Load
 from scumble.enclave.orders import blocks_of, check_orders
@@ -138,6 +139,24 @@ def test_an_order_whose_rows_would_get_more_blocks_than_fit_is_refused_for_any_r
     with pytest.raises(InvalidParameter, match="no room"):
         check_orders((order,))
     check_orders((replace(order, blocks=1),))
+
+
+def test_an_order_is_checked_for_one_block_and_for_as_many_as_a_column_without_nulls_gets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With nulls there are never more."""
+    order = replace(ORDER, domain=IntegerDomain(0, 2**20 - 1), epsilon=Fraction(1, 2**20), max_bytes=None)
+    most, fewer = (blocks_of(order, 2**36 - 1, nullable=nullable) for nullable in (False, True))
+    assert most > fewer > 1
+    checked, asked = [], orders._asked
+
+    def listen(order: IndexOrder, blocks: int) -> Any:
+        checked.append(blocks)
+        return asked(order, blocks)
+
+    monkeypatch.setattr(orders, "_asked", listen)
+    check_orders((order, replace(order, blocks=5)))
+    assert sorted(checked) == [1, 5, most]
 
 
 @pytest.mark.parametrize("nullable", [False, True])

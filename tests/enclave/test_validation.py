@@ -118,6 +118,14 @@ def test_more_than_64_columns() -> None:
     check = RowCheck(layout, ())
     check.look_at(rows)
     check.settle(3, 3)
+    for place in (1, 64, 65, 127, 128):  # a null with the words of a value, each by its own bit
+        changed, flag = rows.copy(), np.int64(-(2**63) if place % 64 == 63 else 1 << place % 64)
+        changed[1, layout.validity_offset + place // 64] &= ~flag
+        changed[1, place] = 5
+        check = RowCheck(layout, ())
+        check.look_at(changed)
+        with pytest.raises(BadRows):
+            check.settle(3, 3)
 
 
 # --- each bad word ---------------------------------------------------------------------------------
@@ -230,9 +238,10 @@ def test_a_null_has_the_words_of_a_null(name: str) -> None:
     batch = Batch([name])
     null = COLUMNS[name][2].index(None)
     for word in range(parse_type(COLUMNS[name][0]).words):
-        changed = batch.rows.copy()
-        changed[null, word] = 1
-        assert not batch.takes(changed)
+        for wrong in (1, -1):
+            changed = batch.rows.copy()
+            changed[null, word] = wrong
+            assert not batch.takes(changed)
 
 
 @pytest.mark.parametrize("name", [name for name, column in COLUMNS.items() if column[3]])
@@ -269,7 +278,7 @@ def test_long_lists_are_checked_for_a_rank_that_there_is() -> None:
     domain = parse_domain("keys:[" + ",".join(map(str, range(0, 900, 3))) + "]")
     schema = Schema((Column("k", parse_type("bigint"), False),))
     order = IndexOrder("k", domain, Fraction(1), Fraction(0), Fraction(1, 10**6), 1, 4096, "measured")
-    for rank, taken in [(5, True), (299, True), (300, False), (-1, False)]:
+    for rank, taken in [(5, True), (0, True), (299, True), (300, False), (-1, False)]:
         check = RowCheck(RowLayout(schema, (300,)), rules_of(schema, [order]))
         check.look_at(np.array([[15, rank]]))
         if taken:
@@ -437,3 +446,11 @@ def test_a_number_of_two_words_is_on_the_grid_only_as_a_whole() -> None:
     ranks = np.array([domain.rank(value) for value in values[:2]] + [domain.rank(Decimal("1.25"))] * 3, np.int64)
     found = validation._RankCheck(rank_rule(type_, domain)).fits(ranks, words, None)
     assert found.tolist() == [1, 1, 0, 0, 0]
+
+
+def test_a_number_of_two_words_may_fill_the_lower_of_them() -> None:
+    type_, domain = parse_type("decimal(38,2)"), parse_domain("decimal:-8e16:8e16:1e12")
+    values = [Decimal("5e16"), Decimal("-5e16"), Decimal("8e16"), Decimal("-8e16")]
+    words = np.array([type_.words_of(value) for value in values], np.int64)
+    ranks = np.array([domain.rank(value) for value in values], np.int64)
+    assert validation._RankCheck(rank_rule(type_, domain)).fits(ranks, words, None).tolist() == [1] * 4

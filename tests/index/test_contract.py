@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 
 from scumble import DPPLRIndex, IntegerDomain
 from scumble.errors import BudgetUsed, InvalidKeys, InvalidParameter, NotFitted
+from scumble.index import curve
 from scumble.index.contract import (
+    Index,
     Outcome,
     PositionRange,
     Positions,
@@ -18,7 +20,7 @@ from scumble.index.contract import (
     check_request,
     check_row_epsilon,
 )
-from scumble.index.curve import MAX_ROWS, Histogram, NoisyCurve, make_monotone
+from scumble.index.curve import MAX_ROWS, Histogram, NoisyCurve, _isotonic, make_monotone
 from scumble.privacy.budget import unsafe_budget
 
 IntArray = NDArray[np.int64]
@@ -90,6 +92,10 @@ def test_an_outcome_counts_rows_that_are_there_missed_and_read(shift: int) -> No
     assert Outcome(np.array([5]), np.array([2]), np.array([9])).extra.tolist() == [6]
 
 
+def test_an_index_needs_no_dummies_unless_it_says_so() -> None:
+    assert Index.unsafe_dummy_rows(DPPLRIndex(), np.arange(9)) == 0
+
+
 @pytest.mark.parametrize("beta", [Fraction(1, 10**300), 1e-6, 1 - Fraction(1, 10**300)])
 def test_a_beta_within_its_limits_is_accepted(beta: float | Fraction) -> None:
     assert check_beta(beta) == Fraction(str(beta))
@@ -144,6 +150,22 @@ def test_counts_are_whole_from_zero_on_and_no_more_than_the_most_together() -> N
         with pytest.raises(InvalidParameter, match="for a domain of 3 ranks"):
             Histogram.of_counts(counts, 3)
     assert Histogram.of_ranks(np.array([0, 2, 2]), 4).counts.tolist() == [1, 0, 2, 0]
+
+
+def test_counts_may_be_the_most_in_one_rank_and_no_sum_wraps() -> None:
+    assert Histogram.of_counts(np.array([MAX_ROWS, 0]), 2).size == 2
+    with pytest.raises(InvalidKeys):
+        Histogram.of_counts(np.array([0, *[2**62] * 4]), 5)  # which add up to 0 in 64 bits
+
+
+@pytest.mark.parametrize("knots", [3, 4, 6, 8, 11, 30])
+def test_a_curve_is_made_monotone_in_parts_as_in_one_piece(monkeypatch: pytest.MonkeyPatch, knots: int) -> None:
+    rows = np.random.default_rng(knots).normal(0, 9, knots)
+    whole = _isotonic(rows)
+    assert np.all(np.diff(whole) >= 0)
+    assert whole.mean() == pytest.approx(rows.mean())
+    monkeypatch.setattr(curve, "CHUNK", 4)
+    assert _isotonic(rows) == pytest.approx(whole)
 
 
 def test_a_curve_is_cut_to_the_capacity_and_is_straight_between_its_knots() -> None:

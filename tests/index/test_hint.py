@@ -1,7 +1,12 @@
 """Hints: curves of public keys, their bytes, and the check that notices wrong ones."""
 
 from fractions import Fraction
+from hashlib import sha256
+from itertools import pairwise
+from math import ceil, sqrt
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +17,13 @@ from numpy.typing import NDArray
 from scumble import DPPLRIndex, IntegerDomain, Ledger
 from scumble.errors import Corrupt, FileError, InvalidParameter, NewerVersion
 from scumble.index import dp_plr
+from scumble.index import hint as hint_module
+from scumble.index.curve import Histogram
 from scumble.index.file import HINT_LENGTH, decode, encode
-from scumble.index.hint import MAGIC, MOST_PIECES, Hint
-from scumble.index.mechanisms import scout, wide_tree
+from scumble.index.hint import HEADER, MAGIC, MOST_PIECES, Hint, _straight
+from scumble.index.mechanisms import hinted, scout, wide_tree
 from scumble.index.mechanisms.hinted import CHECK_SHARE, follows, hinted_cells, misfit
+from scumble.index.packing import pack
 from scumble.index.segments import Segments
 from scumble.lab.attack.reconstruction import rows_below
 from scumble.privacy.noise import Noise
@@ -100,6 +108,80 @@ def test_of_keys_and_of_models_agree_with_of_counts() -> None:
         assert np.abs(hint.at_many(np.arange(SIZE)) / hint.span - np.cumsum(counts) / ROWS).max() < 0.03
 
 
+@pytest.mark.parametrize("counts", [lumpy(1, 3000, 500), np.zeros(7, np.int64), np.array([0, 0, 9])], ids=len)
+def test_a_mark_is_the_share_of_the_rows_and_a_sixty_fourth_that_of_the_ranks(counts: Counts) -> None:
+    hint, curve, size = Hint.of_counts(counts), np.cumsum(counts).tolist(), len(counts)
+    rows, starts = curve[-1], hint.marks.starts.tolist()
+    for rank in {*starts, *(start - 1 for start in starts[1:]), size - 1}:
+        ranks = Fraction(rank + 1, size)
+        share = (63 * Fraction(curve[rank], rows) + ranks) / 64 if rows else ranks
+        assert hint.at(rank) == max(0, int(share * hint.span) - 1)
+    assert hint.span == 1 << 16
+
+
+@pytest.mark.parametrize(("rows", "bits"), [(1 << 14, 16), (1 << 15, 17), (1 << 22, 24), (1 << 23, 24), (1 << 30, 24)])
+def test_a_hint_has_twice_as_many_marks_as_rows_within_limits(rows: int, bits: int) -> None:
+    assert Hint.of_counts(np.array([rows // 2, rows - rows // 2])).span == 1 << bits
+
+
+@pytest.mark.parametrize(
+    ("curve", "starts"),
+    [
+        ([0, 63, 100], [0]),  # away from the chord by 13: 1.2 times the root of 100 rows, and one
+        ([0, 64, 100], [0, 1]),  # it has just stepped up
+        ([0, 37, 100], [0]),
+        ([0, 36, 100], [0, 2]),  # it is about to
+        ([7, 70, 107], [0]),
+        ([0, 501_201, 10**6], [0]),
+        ([0, 501_202, 10**6], [0, 1]),
+        ([0, 4, 5], [0]),
+        ([0, 5, 5], [0]),
+        ([0, 9, 9, 9, 9, 90, 90], [0, 1, 5]),
+        ([0, 0, 0, 100, 100, 100], [0, 3]),
+        ([0, 0, 50, 50, 100, 100], [0, 2, 4]),
+        ([5], [0]),
+        ([0, 1000], [0]),
+    ],
+)
+def test_a_piece_ends_where_the_curve_strays_from_its_chord(curve: list[int], starts: list[int]) -> None:
+    assert _straight(np.array(curve), 12).tolist() == starts
+
+
+@pytest.mark.parametrize(
+    ("most", "tenths"), [(56, [12]), (26, [12, 15, 18, 22]), (8, [12, 15, 18, 22, 27, 33, 41, 51, 63])]
+)
+def test_pieces_stray_by_a_quarter_more_while_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch, most: int, tenths: list[int]
+) -> None:
+    tried = []
+
+    def straight(curve: Counts, allowed: int) -> Counts:
+        tried.append((allowed, len(_straight(curve, allowed))))
+        return _straight(curve, allowed)
+
+    monkeypatch.setattr(hint_module, "MOST_PIECES", most)
+    monkeypatch.setattr(hint_module, "_straight", straight)
+    hint = Hint.of_counts(lumpy(1, 30_000, 400))
+    assert [allowed for allowed, _ in tried] == tenths
+    assert [pieces > most for _, pieces in tried] == [True] * (len(tried) - 1) + [False]
+    assert len(hint.marks) == tried[-1][1]
+
+
+def test_the_first_mark_behind_the_ranks_before() -> None:
+    hint = Hint.of_counts(lumpy(1, 3000, 500))
+    assert hint.before(np.array([0, 1, 7, 499])).tolist() == [0, *(hint.at(rank) + 1 for rank in (0, 6, 498))]
+
+
+def test_released_curves_add_up_where_they_rise_above_nothing() -> None:
+    def model(*rows: int) -> Any:
+        return SimpleNamespace(domain=IntegerDomain(0, 3), rows_up_to=lambda ranks: np.array(rows)[ranks])
+
+    hint = Hint.of_models([model(-5, 3, 2, 10)])
+    assert hint.packed == Hint.of_counts(np.array([0, 3, 0, 7])).packed
+    both = Hint.of_models([model(-5, 3, 2, 10), model(1, 1, 40, 40)])
+    assert both.packed == Hint.of_counts(np.array([1, 3, 39, 7])).packed
+
+
 # --- bytes -----------------------------------------------------------------------------------------
 
 
@@ -131,6 +213,39 @@ def test_bytes_and_files_come_back(tmp_path: Path) -> None:
             Hint.read(data[:cut], DOMAIN)
 
 
+def test_a_file_is_laid_out_as_documented() -> None:
+    """docs/format.md: what one release has written, the next one reads."""
+    hint, text = Hint.of_counts(np.array([0, 0, 0, 900, 0, 0])), b"int:0:5"
+    assert hint.marks.starts.tolist() == [0, 3]
+    header = (6).to_bytes(8, "little") + (2).to_bytes(4, "little") + bytes([16])
+    assert hint.packed == header + pack(np.array([0, 3]), 5) + pack(np.array([169, 511, 65193, 65535]), 65535)
+    body = b"SCUMHINT" + bytes([1]) + len(text).to_bytes(4, "little") + text + hint.packed
+    assert hint.file(IntegerDomain(0, 5)) == body + sha256(body).digest()[:8]
+
+
+@pytest.mark.parametrize("size", [16, 17])
+def test_where_pieces_begin_takes_as_many_bits_as_the_last_rank(size: int) -> None:
+    hint = Hint.of_counts(np.where(np.arange(size) == 9, 900, 0))
+    assert hint.marks.starts.tolist() == [0, 9]
+    starts = pack(np.array([0, 9]), size - 1)
+    assert hint.packed[HEADER.size :].startswith(starts)
+    assert Hint.unpacked(hint.packed, size).marks.starts.tolist() == [0, 9]
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"SCUMBLES" + bytes(40), "not a hint file"),
+        (MAGIC + b"\1", "do not fit together"),
+        (MAGIC + b"\1\3\0\0\0int", "do not fit together"),
+        (MAGIC + b"\1\7\0\0\0\xff\xfe", "do not fit together"),
+    ],
+)
+def test_a_file_that_is_whole_and_yet_no_hint_is_refused(body: bytes, why: str) -> None:
+    with pytest.raises(Corrupt, match=why):
+        Hint.read(body + sha256(body).digest()[:8], DOMAIN)
+
+
 def test_bytes_that_no_hint_has_are_refused() -> None:
     hint = Hint.of_counts(lumpy(1))
     for size in (SIZE - 1, SIZE + 1, 2 * SIZE, 1):
@@ -145,6 +260,24 @@ def test_bytes_that_no_hint_has_are_refused() -> None:
     for marks in (late, short, twice):
         with pytest.raises(InvalidParameter, match="no hint"):
             Hint.unpacked(Hint(marks).packed, SIZE)
+
+
+def test_a_hint_that_states_impossible_sizes_is_refused() -> None:
+    """Though its other bytes are as a hint's: of no pieces, or too many, of too many marks, or not up to the last."""
+    size = 2 * MOST_PIECES
+
+    def stated(count: int, bits: int, last: int) -> bytes:
+        starts, marks = np.arange(count), np.append(np.arange(2 * count - 1), last)
+        return HEADER.pack(size, count, bits) + pack(starts, size - 1) + pack(marks, (1 << bits) - 1)
+
+    for count, bits in ((1, 16), (MOST_PIECES, 16), (2, 24)):
+        hint = Hint.unpacked(stated(count, bits, (1 << bits) - 1), size)
+        assert (len(hint.marks), hint.packed) == (count, stated(count, bits, (1 << bits) - 1))
+    for count, bits, short in ((1, 15, 1), (1, 25, 1), (MOST_PIECES + 1, 17, 1), (2, 16, 2)):
+        with pytest.raises(InvalidParameter, match="no hint"):
+            Hint.unpacked(stated(count, bits, (1 << bits) - short), size)
+    with pytest.raises(InvalidParameter, match="no hint"):
+        Hint.unpacked(HEADER.pack(size, 0, 16) + bytes(9), size)
 
 
 @pytest.mark.parametrize("blocks", [1, 8])
@@ -197,6 +330,87 @@ def test_ranks_that_share_a_mark_stay_in_one_cell() -> None:
         index = fit(counts, hint=hint, blocks=blocks)
         assert index.model.hint is hint
         assert lost(index, counts) == 0
+
+
+def cells_by_hand(hint: Hint, rows: int, rows_per_cell: float, least: int) -> list[int]:
+    """Rank by rank: a cell is full with the rank that takes the expected rows past a whole number of cells.
+
+    Before and after a rank of more than half a cell one begins as well; but only where a new mark does.
+    """
+    size, span = hint.marks.size, hint.span
+    cells = min(size, max(2 * least, ceil(rows / rows_per_cell)))
+    marks = [hint.at(rank) for rank in range(size)]
+    shares = [0.0, *((0.75 / span) * (mark + 1) + (0.25 / size) * (rank + 1) for rank, mark in enumerate(marks))]
+    starts = [0]
+    begins = False
+    for rank in range(size):
+        heavy = (shares[rank + 1] - shares[rank]) * cells > 0.5
+        begins |= heavy
+        if begins and rank and marks[rank] > marks[rank - 1]:
+            starts.append(rank)
+            begins = False
+        begins |= heavy or int(shares[rank + 1] * cells) > int(shares[rank] * cells)
+    return starts
+
+
+def misfit_by_hand(counts: list[int], starts: list[int], marks: list[int], rows: int) -> int:
+    """Cell by cell: the rows before and after the middle mark, each in 256ths of what the larger part weighs."""
+    found = 0
+    for start, end in pairwise([*starts, len(marks)]):
+        first, last = (marks[start - 1] + 1 if start else 0), marks[end - 1] + 1
+        middle = next(rank for rank in range(start, end + 1) if rank == end or marks[rank] >= (first + last) // 2)
+        if middle in (start, end):
+            continue
+        part = (marks[middle - 1] + 1 - first) / (last - first)
+        larger = max(part, 1 - part)
+        chance = sqrt(rows / (marks[-1] + 1) * (last - first) * part * (1 - part)) / larger
+        left, right = (round(each / larger * 256) for each in (1 - part, part))
+        apart = abs(left * sum(counts[start:middle]) - right * sum(counts[middle:end])) // 256
+        found += max(0, apart - ceil(4 * chance) - 1)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_cells_and_their_misfit_are_what_they_are_by_hand(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(2, 400)) if seed < 10 else 3000
+    public = rng.poisson(20 / (1 + rng.integers(0, 30, size))) * rng.choice([0, 1, 90], size, p=[0.3, 0.65, 0.05])
+    public[: size // 9] *= seed < 10  # so that the first ranks have no mark of their own
+    counts = rng.poisson(5, size) + np.where(rng.random(size) < 0.1, rng.integers(0, 300, size), 0)
+    hint, rows, each = Hint.of_counts(public), int(10 ** rng.uniform(0, 5.5)), 77.0 * int(rng.integers(1, 5))
+    marks = hint.at_many(np.arange(size)).tolist()
+    for least in (1, 20):
+        cells = hinted_cells(hint, rows, each, least)
+        assert cells.starts.tolist() == cells_by_hand(hint, rows, each, least)
+        assert cells.edges.tolist() == [0, *(marks[start - 1] + 1 for start in cells.starts[1:]), hint.span]
+        assert cells.marks.tolist() == marks
+        expected = misfit_by_hand(counts.tolist(), cells.starts.tolist(), marks, rows)
+        assert misfit(counts, cells, rows).tolist() == [expected]
+
+
+def test_a_rank_of_half_a_cell_is_none_by_itself() -> None:
+    """But of more than half."""
+    even = Hint.of_counts(np.zeros(64, np.int64))
+    assert hinted_cells(even, 1, 1.0, 16).starts.tolist() == list(range(0, 64, 2))
+    assert hinted_cells(even, 1, 1.0, 17).starts.tolist() == list(range(64))
+
+
+@pytest.mark.parametrize(("found", "trusted"), [(0, True), (11, True), (12, True), (13, False)])
+def test_a_hint_is_trusted_up_to_four_noise_scales(monkeypatch: pytest.MonkeyPatch, found: int, trusted: bool) -> None:
+    """The noise left out, whose scale is one over the check's epsilon: for a sensitivity of 1."""
+    scales = []
+    monkeypatch.setattr(hinted, "misfit", lambda *given: np.array([found]))
+    monkeypatch.setattr(hinted, "add_discrete_laplace", lambda values, scale, words: scales.append(scale))
+    hint, counts = Hint.of_counts(lumpy(1, 3000, 500)), Histogram(lumpy(2, 3000, 500))
+    cells = hinted_cells(hint, 3000, 1.0, 8)
+    assert follows(counts, hint, 3000, cells, Fraction(4, 11), Noise(bytes(32))) == (found <= 11)
+    assert follows(counts, hint, 3000, cells, Fraction(1, 3), Noise(bytes(32))) == trusted
+    assert scales == [Fraction(11, 4), 3]
+
+
+def test_a_forty_eighth_of_epsilon_pays_for_the_check() -> None:
+    """docs/privacy.md section 4.5."""
+    assert Fraction(1, 48) == CHECK_SHARE
 
 
 @given(

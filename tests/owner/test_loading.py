@@ -14,14 +14,18 @@ from scumble.index.file import decoded
 from scumble.index.slack import lossless_delta
 from scumble.owner import loading
 from scumble.owner.indexes import IndexSpec
+from scumble.owner.ledger import Ledger
 from scumble.owner.loading import (
+    Attempt,
     LoadOptions,
     _begin,
     _check_lines,
     _existing,
     _fix_capacity,
     _indexes_of,
+    _named,
     _ordered,
+    _released,
     _spends,
 )
 from scumble.owner.schema_file import SchemaFile
@@ -91,7 +95,8 @@ def test_the_columns_of_an_index_are_read_as_they_are_written(words: str, column
 
 
 @pytest.mark.parametrize(
-    "words", ["columns=", "columns=a,,b", "columns=a,", "columns=a, b", "columns=a columns=b", 'columns="a']
+    "words",
+    ["columns=", "columns=a,,b", "columns=a,", "columns=a, b", "columns=a columns=b", 'columns="a', 'columns="\\q"'],
 )
 def test_columns_that_cannot_be_read(words: str) -> None:
     with pytest.raises(InvalidParameter):
@@ -186,6 +191,28 @@ def table(*columns: str, runs: tuple[Run, ...] = ()) -> Table:
     return Table("0a" * 16, "t", schema(*columns), runs)
 
 
+def test_the_indexes_that_were_released_of_a_column_are_those_of_its_own_runs() -> None:
+    runs = run("k"), replace(run("k"), index=b"one"), replace(run("n"), index=b"other"), replace(run("k"), index=b"two")
+    assert _released(table("k integer", "n integer", runs=(*runs, run(None))), "k") == [b"one", b"two"]
+
+
+def test_only_a_new_table_takes_the_id_of_one_that_was_lost_and_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, there, new = [], table("k integer"), replace(table("k integer"), id="0e" * 16)
+
+    def lost(ledger: object, name: str, known: object, rows_per_user: set[int]) -> str | None:
+        asked.append((name, rows_per_user))
+        return None if len(asked) > 1 else "ff" * 16
+
+    monkeypatch.setattr(loading, "lost_table", lost)
+    catalog, ledger, attempt = Catalog("0d" * 20, 1, "", (there,)), Ledger(limit=1), Attempt(BATCH)
+    assert _named(there, [], catalog, ledger, attempt) is there
+    assert (asked, attempt.table_id) == ([], None)
+    assert [_named(new, [], catalog, ledger, attempt).id for _ in range(2)] == ["ff" * 16] * 2
+    orders = [IndexSpec.parse(f"k int:0:9 epsilon=1 rows_per_user={rows}").order() for rows in (2, 3)]
+    assert _named(new, orders, catalog, ledger, Attempt(BATCH)).id == new.id
+    assert asked == [("t", {1}), ("t", {2, 3})]
+
+
 @pytest.mark.parametrize("name", ["", "a b", "1a", "a-b", "a" * 65])
 def test_a_table_s_name_is_a_word(name: str) -> None:
     empty = Catalog("0d" * 20, 1, "", ())
@@ -248,6 +275,17 @@ def test_a_batch_has_the_indexes_of_its_table_in_its_order() -> None:
     for there, given in ((indexed, [by_k]), (indexed, []), (plain, [by_k])):
         with pytest.raises(Exists, match="other indexes"):
             _indexes_of(there, given)
+
+
+def test_a_batch_has_copies_with_the_columns_of_its_table_s() -> None:
+    narrow = table("k integer", "n integer", runs=(replace(run("k"), columns=(0,)), run(None)))
+    own, whole, other = (IndexSpec.parse(f"k int:0:9 epsilon=1{more}") for more in (" columns=k", "", " columns=k,n"))
+    assert [spec.columns for spec in _indexes_of(narrow, [own])] == [("k",)]
+    full = table("k integer", "n integer", runs=(run("k"),))
+    assert [spec.columns for given in (whole, other) for spec in _indexes_of(full, [given])] == [None, None]
+    for there, given in ((narrow, whole), (narrow, other), (full, own)):
+        with pytest.raises(Exists):
+            _indexes_of(there, [given])
 
 
 # --- costs -------------------------------------------------------------------------------------------

@@ -79,6 +79,17 @@ def test_a_row_has_room_in_a_batch_however_wide_it_is(monkeypatch: pytest.Monkey
     assert [len(rows) for rows in sink.sent] == [1] * 6
 
 
+@pytest.mark.parametrize(("short", "rows"), [(0, 40), (1, 39)])
+def test_a_batch_has_as_many_whole_rows_as_fit_its_bytes(
+    monkeypatch: pytest.MonkeyPatch, short: int, rows: int
+) -> None:
+    sink = Sink()
+    monkeypatch.setattr(loading, "SENT_BYTES", 40 * 8 * RowLayout(SCHEMA, ()).words - short)
+    sender = _Sender(cast(Session, sink), SCHEMA, [], lambda *_: None, None, bytes(32), "ba" * 16)
+    sender.fill(50)
+    assert [len(each) for each in sink.sent] == [rows, 50 - rows]
+
+
 def test_more_rows_than_the_capacity_are_refused_and_a_bad_one_is_named() -> None:
     for batch_rows in (1, 3, 5):
         sender = _Sender(cast(Session, Sink()), SCHEMA, [], lambda *_: None, None, bytes(32), "ba" * 16)

@@ -22,6 +22,7 @@ import pytest
 from scumble.errors import BadQuery, BadRows, FileError, InvalidParameter, NotFound, ScumbleError
 from scumble.owner.sources import Source, open_source
 from scumble.owner.sources import postgres as postgres_source
+from scumble.owner.sources.csv_source import _CsvFile
 from scumble.owner.sources.files import _chosen
 from scumble.owner.sources.guesses import guessed_by_pandas
 from scumble.types import parse_domain, schema_of
@@ -140,6 +141,16 @@ def test_duckdb_queries(files: Path) -> None:
     assert MARKER not in str(refusal.value)
 
 
+@pytest.mark.parametrize("query", ["SELEC 1", "CREATE TABLE made (x INT)", "-- nothing"])
+def test_a_refused_query_has_changed_nothing_and_left_nothing_open(files: Path, query: str) -> None:
+    path = files / "t.duckdb"
+    with pytest.raises(ScumbleError) as refusal:
+        open_source(path, query=query)
+    assert refusal.value.__traceback__ is not None  # whose frames would keep a connection
+    with duckdb.connect(str(path)) as writing:  # which DuckDB refuses beside one that only reads
+        assert writing.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (1,)
+
+
 @pytest.mark.parametrize(("columns", "end"), [(2, "'c0', 'c1'"), (1000, ", ...")])
 def test_a_column_that_a_file_has_not_is_told_with_some_that_it_has(columns: int, end: str) -> None:
     names = [f"c{number}" for number in range(columns)]
@@ -246,6 +257,32 @@ def test_broken_lines(tmp_path: Path, text: str | bytes, types: dict[str, str], 
     assert refusal.value.hint
     assert "7319" not in str(refusal.value)
     assert refusal.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("CSV parse error: Expected 2 columns, got 3: 7319", "t.csv: 3 cells where the first line has 2"),
+        ("CSV parse error: Row #3: Expected 2 columns, got 1: 7319", "t.csv, line 4: 1 cells where"),
+        ("CSV parse error: Row #9: Expected 2 columns, got 1: 7319", "t.csv, row 8: 1 cells where"),
+        ("In CSV column #0: CSV conversion error to int32: '7319'", "t.csv, column 'a': the cell is no int32"),
+        (
+            "In CSV column #1: Row #2: CSV conversion error to int32: '7319'",
+            "t.csv, line 2, column 'b': the cell is no",
+        ),
+        ("In CSV column #2: Row #2: CSV conversion error to int32: '7319'", "t.csv, line 2: the cell is no int32"),
+        ("In CSV column #1: invalid UTF8 data 7319", "t.csv, column 'b': the cell is not valid UTF-8"),
+        ("In CSV column #1: 7319", "t.csv, column 'b': the cell is no value of the column's type"),
+        ("straddling object straddles 7319", "t.csv: a row is longer than 4 MiB"),
+        ("7319", "t.csv cannot be read as csv"),
+    ],
+)
+def test_pyarrow_s_errors_are_told_without_what_they_quote(tmp_path: Path, text: str, told: str) -> None:
+    file = _CsvFile(write(tmp_path / "t.csv", "a,b\n1,2\n\n3,4\n"), ",", None)
+    assert file.head() == (["a", "b"], True)
+    shown = str(file._explained(pa.ArrowInvalid(text)))
+    assert told in shown
+    assert "7319" not in shown
 
 
 def test_quotes_that_are_never_closed(tmp_path: Path) -> None:

@@ -71,6 +71,19 @@ def test_the_value_of_a_state(call: type) -> None:
     assert nothing == (0 if call is exp.Count else None)
 
 
+def test_a_sum_is_whole_unless_its_type_is_decimal() -> None:
+    kinds: list[tuple[Argument, type]] = [
+        (Argument(COLUMN, 0, BIGINT), int), (Argument(COLUMN, 0, decimal(9, 0)), Decimal),
+        (Argument(COLUMN, 2, decimal(9, 2)), Decimal), (Argument(EXPRESSION, 0), int),
+        (Argument(EXPRESSION, 2), Decimal),
+    ]  # fmt: skip
+    for argument, kind in kinds:
+        words = [[1], _words(700, 2 if argument.is_column else 3)]
+        found = FUNCTIONS[exp.Sum].finisher(argument)(words)
+        assert type(found) is kind
+        assert found == Decimal(700) / 10**argument.scale
+
+
 def test_a_sample_of_one_has_no_variance_and_an_infinite_one_none_that_is_a_number() -> None:
     argument = Argument(COLUMN, 0, DOUBLE)
     assert FUNCTIONS[exp.Variance].finisher(argument)(_double_state([3.0])) is None

@@ -282,3 +282,14 @@ def test_a_close_name_is_guessed() -> None:
 def test_unsorted_categories_are_no_type() -> None:
     with pytest.raises(InvalidParameter, match="not sorted"):
         ColumnType.from_json({"kind": "category", "sql": "varchar", "categories": ["b", "a"]})
+
+
+def test_blobs_are_read_from_texts_as_duckdb_reads_them() -> None:
+    column = Column("b", parse_type("blob(9)"), nullable=True)
+    given = pa.array(["a\\x00\\xFfz", None, "", "\\x5C~ "])
+    assert column.type.convert(column, given, "string", 1).to_pylist() == [b"a\0\xffz", None, b"", b"\\~ "]
+    assert column.type.convert(column, pa.array([b"\xff\\"], pa.large_binary()), "binary", 1).to_pylist() == [b"\xff\\"]
+    for wrong in ("\\", "\\x0", "\\xG0", "\u00fc"):
+        with pytest.raises(BadRows) as caught:
+            column.type.convert(column, pa.array(["", wrong]), "string", 11)
+        assert (caught.value.row, caught.value.column) == (12, "b")

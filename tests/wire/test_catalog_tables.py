@@ -20,14 +20,16 @@ INDEXED = Table(
     "01" * 16,
     "Visits",
     SCHEMA,
-    tuple(run(batch, by, size) for batch, size in (("a", 64), ("b", 32)) for by in ("k", "name")),
+    tuple(
+        run(batch, by, size + more) for batch, size in (("a", 64), ("b", 32)) for by, more in (("k", 0), ("name", 16))
+    ),
 )
 PLAIN = Table("02" * 16, "staff", SCHEMA, (run("a", None, 48),))
 EMPTY = Table("03" * 16, "nobody", SCHEMA, ())
 CATALOG = Catalog("0d" * 20, 7, "ef" * 32, (INDEXED, PLAIN, EMPTY), (), 2)
 
 
-def test_a_table_s_capacity_is_that_of_the_runs_by_one_attribute() -> None:
+def test_a_table_s_capacity_is_that_of_the_runs_by_its_first_attribute() -> None:
     assert [table.capacity for table in CATALOG.tables] == [96, 48, 0]
     assert [table.attributes for table in CATALOG.tables] == [("k", "name"), (None,), ()]
     assert [each.batch for each in INDEXED.runs_by("name")] == ["a", "b"]
@@ -70,7 +72,21 @@ def test_a_catalog_is_the_same_as_json_and_one_of_release_0_1_has_defaults() -> 
 
 def test_widths_that_the_schema_does_not_have_are_refused() -> None:
     fields = PLAIN.to_json()
-    assert Table.from_json({name: value for name, value in fields.items() if name != "row_bytes"}).name == "staff"
+    assert fields["row_bits"] == [column.page_row_bits for column in SCHEMA]
+    for widths in ([32], [32, 160], [40, *fields["row_bits"][1:]], []):
+        with pytest.raises(Tampered):
+            Table.from_json(fields | {"row_bits": widths})
     for widths in ([4], [4, 20], [8, 21], []):
         with pytest.raises(Tampered):
             Table.from_json(fields | {"row_bytes": widths})
+
+
+def test_release_0_1_stated_no_widths_and_later_versions_stated_bytes() -> None:
+    """Both are read, the bytes only if they are the schema's."""
+    schema = Schema(tuple(Column(name, parse_type("bigint"), nullable=False) for name in ("k", "name")))
+    fields = Table("02" * 16, "staff", schema, (run("a", None),)).to_json()
+    del fields["row_bits"]
+    assert Table.from_json(fields).name == "staff"
+    assert Table.from_json(fields | {"row_bytes": [8, 8]}).name == "staff"
+    with pytest.raises(Tampered):
+        Table.from_json(fields | {"row_bytes": [8, 9]})
