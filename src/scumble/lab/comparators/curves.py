@@ -145,7 +145,7 @@ class SpecialIndex(TwoCurvesIndex):
         if terms.delta < needed:
             raise InvalidParameter(
                 f"SPECIAL needs a delta of {show(needed)} for one row",
-                hint="state it as delta, or take a smaller beta",
+                hint="state it as delta=..., or take a smaller beta",
             )
         check_scale(special_scale(terms))
         check_memory(24 * terms.domain.size)
