@@ -126,10 +126,13 @@ class Batch:
         dummies: Dummies,
         predicate: Evaluate,
     ) -> None:
-        rooms = _ROOMS.first(len(columns))
-        self._columns = {
-            place: reader.fetch(place, first_page, pages, room) for place, room in zip(columns, rooms, strict=False)
-        }
+        if pages <= FEW_PAGES:
+            self._columns = {place: reader.fetch(place, first_page, pages) for place in columns}
+        else:
+            rooms = _ROOMS.first(len(columns))
+            self._columns = {
+                place: reader.fetch(place, first_page, pages, room) for place, room in zip(columns, rooms, strict=False)
+            }
         self._wide: dict[Expression, Words] = {}
         self._dummies, self._predicate = dummies, predicate
         self._first_row = first_page * reader.run.page_rows
@@ -238,6 +241,7 @@ def _values(batch: Batch, aggregate: Aggregate, part: Part, answer: Words) -> Va
 
 
 BATCH_BYTES = 1 << 19  # of a column at a time: so many that calls cost little, so few that they stay in the cache
+FEW_PAGES = 4  # whose memory is had faster than a room is kept in order
 MOST_ROOM_BYTES = 2 * BATCH_BYTES  # that a thread keeps for a column, and
 MOST_ROOMS = 64  # for so many
 
