@@ -223,6 +223,13 @@ def test_a_file_is_laid_out_as_documented() -> None:
     assert hint.file(IntegerDomain(0, 5)) == body + sha256(body).digest()[:8]
 
 
+@pytest.mark.parametrize("size", [512, 513])
+def test_a_hint_of_one_piece_is_read_back(size: int) -> None:
+    """Where the last rank begins to take a byte more."""
+    hint = Hint.of_counts(np.zeros(size, np.int64))
+    assert (len(hint.marks), Hint.unpacked(hint.packed, size).packed) == (1, hint.packed)
+
+
 @pytest.mark.parametrize("size", [16, 17])
 def test_where_pieces_begin_takes_as_many_bits_as_the_last_rank(size: int) -> None:
     hint = Hint.of_counts(np.where(np.arange(size) == 9, 900, 0))
@@ -386,6 +393,12 @@ def test_cells_and_their_misfit_are_what_they_are_by_hand(seed: int) -> None:
         assert cells.marks.tolist() == marks
         expected = misfit_by_hand(counts.tolist(), cells.starts.tolist(), marks, rows)
         assert misfit(counts, cells, rows).tolist() == [expected]
+
+
+def test_a_heavy_rank_after_one_without_a_mark_of_its_own_is_a_cell() -> None:
+    hint = Hint.of_counts(np.where(np.arange(2000) == 1, 10_000, 0))
+    assert hint.at(0) == 0
+    assert hinted_cells(hint, 10_000, 100.0, 1).starts[:2].tolist() == [0, 1]
 
 
 def test_a_rank_of_half_a_cell_is_none_by_itself() -> None:

@@ -49,7 +49,7 @@ def test_a_list_that_is_packed_in_parts_comes_back() -> None:
         ("11110000", 3, 1),  # one too many
         ("10100000 00000000", 2, 1),  # a byte too many
         ("", 1, 0),
-        ("10011000", 2, 1),  # beyond the greatest
+        ("10010000", 2, 1),  # beyond the greatest
         ("11000001", 2, 1),  # a bit behind the last
         ("10000000 11000000", 2, 5),  # falling: the same step, and a smaller low bit after a larger
         ("11001000 10100000", 2, 5),  # a bit behind the low ones
