@@ -345,6 +345,11 @@ def _sqlite_errors_explained(path: Path | None) -> Iterator[None]:
         yield
     except UnicodeDecodeError:
         raise _altered(path) from None
+    except MemoryError:
+        raise Corrupt(
+            f"the ledger {path} asks for more memory than there is: it may be damaged",
+            hint="restore it from a backup, unless the machine is short of memory",
+        ) from None
     except sqlite3.Error as error:
         raise _explain(error, path) from error
 
