@@ -272,8 +272,9 @@ def _patches(taint: Taint) -> list[Any]:
 def _defects() -> dict[str, Any]:
     """Executions that do the wrong thing with a secret and still answer."""
     from scumble.enclave import queries as execute
+    from scumble.enclave.pages import blanked
 
-    batches, blanked = execute._batches, execute._blanked
+    batches = execute._batches
 
     def skipping(prepared: Any, execution: Any, reader: Any) -> Iterator[Any]:
         for batch in batches(prepared, execution, reader):
@@ -296,9 +297,9 @@ def _defects() -> dict[str, Any]:
 
     return {
         "skipped batch": mock.patch.object(execute, "_batches", skipping),
-        "boolean index": mock.patch.object(execute, "_blanked", indexed),
-        "gather": mock.patch.object(execute, "_blanked", gathered),
-        "sort": mock.patch.object(execute, "_blanked", sorted_first),
+        "boolean index": mock.patch.object(execute, "blanked", indexed),
+        "gather": mock.patch.object(execute, "blanked", gathered),
+        "sort": mock.patch.object(execute, "blanked", sorted_first),
     }
 
 

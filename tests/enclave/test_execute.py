@@ -9,7 +9,7 @@ from enclave_tables import KEYS, MemoryStorage, table_of
 from scumble.enclave import queries
 from scumble.enclave.dummies import Dummies
 from scumble.enclave.pages import RunReader, RunWriter
-from scumble.enclave.queries import Batch, CompiledPlan, _pieces, answer_bytes, execute
+from scumble.enclave.queries import Batch, CompiledPlan, answer_bytes, execute, pieces
 from scumble.errors import InvalidParameter, Tampered
 from scumble.wire.catalog import Run, Table
 from scumble.wire.plan import Aggregate, Aggregates, Constant, In, Plan, RowColumns
@@ -148,9 +148,9 @@ def test_a_row_has_all_of_its_values_where_no_column_is_null() -> None:
 
 def test_pieces_cover_the_pages() -> None:
     for most in (1, 2, 4, 100):
-        pieces = list(_pieces([(0, 5), (5, 1), (9, 7)], most))
-        assert [page for first, count in pieces for page in range(first, first + count)] == [*range(6), *range(9, 16)]
-        assert max(count for _, count in pieces) <= most
+        cut = list(pieces([(0, 5), (5, 1), (9, 7)], most))
+        assert [page for first, count in cut for page in range(first, first + count)] == [*range(6), *range(9, 16)]
+        assert max(count for _, count in cut) <= most
 
 
 def test_rows_that_do_not_match_come_back_blank() -> None:

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from scumble.enclave import loads
 from scumble.enclave.dummies import Dummies
 from scumble.enclave.grants import AccessList, Cost, Payment
-from scumble.enclave.loads import Load, begin_load, draft_load
+from scumble.enclave.loads import Load, begin_load, loaded
 from scumble.enclave.manifests import open_manifest
 from scumble.enclave.orders import Copy
 from scumble.enclave.pages import RunReader
 from scumble.enclave.vault import Unlocked, Vault
-from scumble.enclave.versions import History, OpenVersion
+from scumble.enclave.versions import History, OpenVersion, Pending
 from scumble.errors import BadRows, Exists, InvalidParameter, NotFound, Overdraft, Refused, Stale
 from scumble.index.dp_plr import DESIGN
 from scumble.types import parse_domain
@@ -395,20 +395,25 @@ def _history(version: OpenVersion) -> History:
     return History(version.storage, Vault(), DATABASE, OWNER_KEY, DATA_KEY)
 
 
+def _drafted(version: OpenVersion, load: Load, real_rows: int) -> Pending:
+    made = loaded(version, load, real_rows)
+    return _history(version).draft(made, made.manifest.catalog.tables, made.manifest.dummies, made.manifest.access)
+
+
 def test_a_drafted_version_has_the_runs_beside_those_that_there_were() -> None:
     version = _version(THERE, U)
-    pending = draft_load(_history(version), version, _ready(version), 3)
+    pending = _drafted(version, _ready(version), 3)
     tables = pending.catalog.by_id
     assert set(tables) == {TABLE.id, U.id}
     assert [run.batch for run in tables[TABLE.id].runs] == [OTHER_BATCH, OTHER_BATCH, BATCH, BATCH]
     new = _version(U)
-    made = draft_load(_history(new), new, _ready(new), 3).catalog
+    made = _drafted(new, _ready(new), 3).catalog
     assert sorted(table.name for table in made.tables) == ["t", "u"]
 
 
 def test_a_drafted_version_counts_the_real_rows_of_each_run() -> None:
     version = _version(THERE)
-    pending = draft_load(_history(version), version, _ready(version), 3)
+    pending = _drafted(version, _ready(version), 3)
     signature = sign_draft(DATABASE, pending.draft, OWNER)
     sealed = pack(pending.public, pending.sealed, Link(pending.draft, OWNER_KEY, signature).to_bytes())
     found = sorted(dummies.to_bytes() for dummies in open_manifest(KEYS, sealed).dummies.values())
@@ -419,11 +424,11 @@ def test_a_table_that_was_dropped_or_made_meanwhile_is_stale() -> None:
     load = _ready(_version(THERE))
     dropped = _version(U)
     with pytest.raises(Stale):
-        draft_load(_history(dropped), dropped, load, 3)
+        _drafted(dropped, load, 3)
     new = _ready(_version(U))
     made = _version(THERE, U)
     with pytest.raises(Stale):
-        draft_load(_history(made), made, new, 3)
+        _drafted(made, new, 3)
 
 
 def test_a_load_that_fails_leaves_nothing_at_the_provider() -> None:
@@ -431,6 +436,6 @@ def test_a_load_that_fails_leaves_nothing_at_the_provider() -> None:
     load = _ready(version, replace(REQUEST, memory_bytes=1))
     version.storage.write_scratch("chunk-0", b"sealed")
     with pytest.raises(BadRows):
-        draft_load(_history(version), version, load, 4)
+        _drafted(version, load, 4)
     assert isinstance(version.storage, MemoryStorage)
     assert version.storage.scratch == {}

@@ -12,7 +12,7 @@ import scumble
 from scumble.errors import BudgetUsed, Exists, InvalidParameter, NotFound
 from scumble.index.file import decoded
 from scumble.index.slack import lossless_delta
-from scumble.owner import loading
+from scumble.owner import loading, sending
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.ledger import Ledger
 from scumble.owner.loading import (
@@ -164,7 +164,7 @@ def test_nothing_is_assumed_of_a_load_without_options() -> None:
     assert (options.rows_in_page(table("k integer").schema, indexed=False), options.memory_bytes) == (1024, 2 << 30)
     assert (options.types_from_data, options.new_rows, options.again) == (False, False, False)
     assert (options.declared, options.schema_file) == ({}, None)
-    assert loading.SENT_BYTES == 16 << 20
+    assert sending.SENT_BYTES == 16 << 20
     report = loading.LoadReport("t", 0, 16, Fraction(0), Fraction(0), ())
     assert not report.retried
     assert not loading.Attempt(BATCH).pending

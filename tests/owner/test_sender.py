@@ -8,8 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from scumble.errors import BadRows
-from scumble.owner import loading
-from scumble.owner.loading import _Sender
+from scumble.owner import sending
+from scumble.owner.sending import Sender
 from scumble.owner.session import Session
 from scumble.types import schema_of
 from scumble.wire.requests import RowLayout
@@ -30,7 +30,7 @@ class Sink:
 
 def _sent(table: Any, batch_rows: int, capacity: int = 8) -> tuple[bytes, bytes]:
     """The digest before the dummies, and after them."""
-    sender = _Sender(cast(Session, Sink()), SCHEMA, [], lambda *_: None, None, bytes(32), "ba" * 16)
+    sender = Sender(cast(Session, Sink()), SCHEMA, [], lambda *_: None, None, bytes(32), "ba" * 16)
     sender.send_all(table.to_batches(batch_rows), None)
     before = sender.digest
     sender.fill(capacity)
@@ -53,8 +53,8 @@ def test_other_rows_have_another_digest_and_dummies_do_not_count() -> None:
 def test_rows_and_dummies_leave_in_batches_of_one_size(capacity: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last one may be smaller. Where the rows end and the dummies begin, nobody sees."""
     sink, told = Sink(), list[tuple[str, int, int | None]]()
-    monkeypatch.setattr(loading, "SENT_BYTES", 3 * 8 * RowLayout(SCHEMA, ()).words + 7)
-    sender = _Sender(cast(Session, sink), SCHEMA, [], lambda *said: told.append(said), 5, bytes(32), "ba" * 16)
+    monkeypatch.setattr(sending, "SENT_BYTES", 3 * 8 * RowLayout(SCHEMA, ()).words + 7)
+    sender = Sender(cast(Session, sink), SCHEMA, [], lambda *said: told.append(said), 5, bytes(32), "ba" * 16)
     sender.send_all(TABLE.to_batches(4), 5)
     assert sender.rows == 5
     sender.fill(capacity)
@@ -72,8 +72,8 @@ def test_rows_and_dummies_leave_in_batches_of_one_size(capacity: int, monkeypatc
 
 def test_a_row_has_room_in_a_batch_however_wide_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     sink = Sink()
-    monkeypatch.setattr(loading, "SENT_BYTES", 8)
-    sender = _Sender(cast(Session, sink), SCHEMA, [], lambda *_: None, None, bytes(32), "ba" * 16)
+    monkeypatch.setattr(sending, "SENT_BYTES", 8)
+    sender = Sender(cast(Session, sink), SCHEMA, [], lambda *_: None, None, bytes(32), "ba" * 16)
     sender.send_all(TABLE.to_batches(5), None)
     sender.fill(6)
     assert [len(rows) for rows in sink.sent] == [1] * 6
@@ -84,18 +84,18 @@ def test_a_batch_has_as_many_whole_rows_as_fit_its_bytes(
     monkeypatch: pytest.MonkeyPatch, short: int, rows: int
 ) -> None:
     sink = Sink()
-    monkeypatch.setattr(loading, "SENT_BYTES", 40 * 8 * RowLayout(SCHEMA, ()).words - short)
-    sender = _Sender(cast(Session, sink), SCHEMA, [], lambda *_: None, None, bytes(32), "ba" * 16)
+    monkeypatch.setattr(sending, "SENT_BYTES", 40 * 8 * RowLayout(SCHEMA, ()).words - short)
+    sender = Sender(cast(Session, sink), SCHEMA, [], lambda *_: None, None, bytes(32), "ba" * 16)
     sender.fill(50)
     assert [len(each) for each in sink.sent] == [rows, 50 - rows]
 
 
 def test_more_rows_than_the_capacity_are_refused_and_a_bad_one_is_named() -> None:
     for batch_rows in (1, 3, 5):
-        sender = _Sender(cast(Session, Sink()), SCHEMA, [], lambda *_: None, None, bytes(32), "ba" * 16)
+        sender = Sender(cast(Session, Sink()), SCHEMA, [], lambda *_: None, None, bytes(32), "ba" * 16)
         with pytest.raises(BadRows, match="more rows than the capacity"):
             sender.send_all(TABLE.to_batches(batch_rows), 4)
-    sender = _Sender(cast(Session, Sink()), SCHEMA, [], lambda *_: None, None, bytes(32), "ba" * 16)
+    sender = Sender(cast(Session, Sink()), SCHEMA, [], lambda *_: None, None, bytes(32), "ba" * 16)
     bad = pa.concat_tables([TABLE, pa.table({"k": [1], "name": ["far too long for it"]})])
     with pytest.raises(BadRows) as caught:
         sender.send_all(bad.to_batches(4), None)

@@ -29,6 +29,7 @@ from scumble.wire.requests import (
     ForgetPlans,
     IndexOrder,
     ListGrants,
+    Look,
     Open,
     Pay,
     Prepare,
@@ -37,7 +38,9 @@ from scumble.wire.requests import (
     Reserve,
     Restore,
     RevokeGrant,
+    Rollback,
     SetPolicy,
+    Settle,
     Upgrade,
     pack_request,
     request_kind,
@@ -66,6 +69,9 @@ REQUESTS: list[Request[Any]] = [
     SetPolicy(b"policy"),
     Prepare(Plan("t", (Constant(True),), Aggregates((Aggregate("count", None),)))),
     ForgetPlans(),
+    Look(),
+    Settle(2),
+    Rollback(),
     LOAD,
     Reserve(16),
     Pay("ba" * 16, (Charge("ba" * 16, "ab" * 16, "k", Fraction(1, 3), Fraction(0), 1, new_rows=False),)),
@@ -119,6 +125,7 @@ def test_the_wire_of_a_load_and_of_an_opening() -> None:
         ],
         "page_rows": 16,
         "memory_bytes": 1 << 20,
+        "tail": False,
     }
     assert _read(b'J{"task": "open", "anchor": null}') == Open(None)  # as a client writes it that expects no owner
     assert to_list(ReadPages("ab", 1, 2, 3, 4)) == ["read", "ab", 1, 2, 3, 4]

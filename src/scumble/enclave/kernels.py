@@ -35,6 +35,7 @@ __all__ = [
     "check_text",
     "cumulative_counts",
     "fold_rows",
+    "is_set",
     "mask_compare",
     "mask_intervals",
     "mask_rows",
@@ -398,3 +399,8 @@ def rows_agree(ends: Words, least: int, most: int) -> bool:
     """
     agree: int = lib.scumble_rows_agree(_words(ends, 2), least, most)
     return agree == 1
+
+
+def is_set(flag: Mask) -> bool:
+    """Whether one byte is 1. PUBLIC from here on: it says whether a change is made, which the next version shows."""
+    return bool(flag[0] == 1)

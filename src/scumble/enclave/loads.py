@@ -24,17 +24,18 @@ from scumble.enclave.orders import Copy, blocks_of, check_orders, copies_of, ind
 from scumble.enclave.pages import DataKeys, RunWriter, reserve_run
 from scumble.enclave.rows import Rows
 from scumble.enclave.validation import RowCheck, rules_of
-from scumble.enclave.versions import History, OpenVersion, Pending
+from scumble.enclave.versions import OpenVersion
 from scumble.errors import Exists, InvalidParameter, Refused, Stale
 from scumble.index.contract import RunIndex
 from scumble.index.dp_plr import DESIGN
 from scumble.index.kinds import kind_of
 from scumble.privacy.noise import Fact, Noise, encode_facts
 from scumble.wire.catalog import Run, Table
+from scumble.wire.grants import Right
 from scumble.wire.requests import BeginLoad, Build, IndexOrder, RowLayout
 from scumble.wire.storage import Storage
 
-__all__ = ["Load", "begin_load", "draft_load"]
+__all__ = ["Load", "begin_load", "loaded"]
 
 ANALYST_MEMORY_BYTES = 1 << 30
 _BATCH = re.compile("[0-9a-f]{32}")
@@ -71,8 +72,10 @@ class Load:
         memory_bytes: int,
         batch: str,
         cost: Cost,
+        *,
+        tail: bool = False,
     ) -> None:
-        self.batch, self.cost = batch, cost
+        self.batch, self.cost, self._tail = batch, cost, tail
         self._storage, self.table, self._orders, self._page_rows = storage, table, orders, page_rows
         self._copies = copies_of(table.schema, orders)
         self._layout = RowLayout(table.schema, tuple(order.domain.size for order in orders))
@@ -87,6 +90,11 @@ class Load:
         self._names: list[str] = []
         self._spoiled = False
         self._built: tuple[tuple[Run, Dummies], ...] | None = None
+
+    @property
+    def right(self) -> Right:
+        """What an analyst needs to have it built."""
+        return "insert" if self._tail else "load"
 
     def append(self, rows: memoryview) -> None:
         """Take some rows, laid out as wire/requests.py says."""
@@ -226,8 +234,8 @@ class Load:
                 column, offset = self.table.schema.columns[place], self._layout.column_offsets[place]
                 words = rows[:, offset] if column.type.words == 1 else rows[:, offset : offset + column.type.words]
                 writer.write(place, first_page, words, self._validity(rows, place) if column.nullable else None)
-        encoded = None if index is None else index.to_bytes()
-        return Run(name, self.batch, copy.attribute, capacity, page_rows, encoded, writer.finish(), copy.columns)
+        encoded, tags = None if index is None else index.to_bytes(), writer.finish()
+        return Run(name, self.batch, copy.attribute, capacity, page_rows, encoded, tags, copy.columns, tail=self._tail)
 
     def _pieces(self, capacity: int) -> Iterator[tuple[int, Words]]:
         step = max(1, SEALED_ROWS // self._page_rows) * self._page_rows
@@ -281,20 +289,23 @@ def begin_load(version: OpenVersion, request: BeginLoad) -> Load | None:
         table = version.catalog.table(request.table)
     if version.grant is not None:
         memory_bytes = min(memory_bytes, ANALYST_MEMORY_BYTES)
-        if not version.grant.may("load", table.name):
+        if not version.grant.may("insert" if request.tail else "load", table.name):
             raise Refused
         version.manifest.access.check_left(version.grant, cost, request.batch)
-    if table.schema != request.schema or (table.runs and table.copies != copies_of(table.schema, request.orders)):
+    if request.tail and (request.orders or table.id not in version.catalog.by_id):
+        raise InvalidParameter("rows are inserted into a table that is there, without indexes", hint="create it first")
+    other = not request.tail and table.settled and table.copies != copies_of(table.schema, request.orders)
+    if table.schema != request.schema or other:
         raise Exists(
             f"the table {request.table!r} is there, with other columns or indexes",
             hint="load into a table of another name",
         )
     check_orders(request.orders)
-    return Load(version.storage, table, request.orders, page_rows, memory_bytes, request.batch, cost)
+    return Load(version.storage, table, request.orders, page_rows, memory_bytes, request.batch, cost, tail=request.tail)
 
 
-def draft_load(history: History, version: OpenVersion, load: Load, real_rows: int) -> Pending:
-    """Build the runs, and draft the version that has them: in the table as it is by then."""
+def loaded(version: OpenVersion, load: Load, real_rows: int) -> OpenVersion:
+    """Build the runs; the version that has them, in the table as it is by then. Nobody else sees it yet."""
     manifest = version.manifest
     try:
         load.confirm(real_rows)
@@ -306,7 +317,5 @@ def draft_load(history: History, version: OpenVersion, load: Load, real_rows: in
         if load.table.runs or load.table.name in manifest.catalog:
             raise Stale("the table was dropped, or made by another load, meanwhile", hint="load again")
         there = load.table
-    others = tuple(other for other in manifest.catalog.tables if other.id != there.id)
     table = replace(there, runs=(*there.runs, *(run for run, _ in built)))
-    dummies = manifest.dummies | {run.id: placed for run, placed in built}
-    return history.draft(version, (*others, table), dummies, manifest.access)
+    return version.having(table, {run.id: placed for run, placed in built})

@@ -3,13 +3,15 @@
 Plaintext pages are SECRET. A page holds the values of some rows of one column, narrowed to the width of its type, then,
 if the column is nullable, a bit for each row that is 1 where there is a value; a byte in earlier tables. Its nonce is
 (column, page), its associated data says whose it is, and its tag has to be the one that the manifest vouches for: a
-page that was altered, swapped, truncated or taken from elsewhere is Tampered.
+page that was altered, swapped, truncated or taken from elsewhere is Tampered. Pages that are rewritten make a layer,
+which has a key of its own.
 """
 
 import hashlib
 import hmac
 import os
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import repeat
@@ -24,7 +26,8 @@ from numpy.typing import NDArray
 from scumble.enclave.kernels import Mask, Values, Words, split_pages
 from scumble.errors import Tampered
 from scumble.types import Column, ColumnType
-from scumble.wire.catalog import TAG_BYTES, Run, Table
+from scumble.wire.catalog import LIVE, TAG_BYTES, Layer, Run, Table
+from scumble.wire.requests import PageRange
 from scumble.wire.storage import Storage
 
 __all__ = [
@@ -32,10 +35,12 @@ __all__ = [
     "NONCE_BYTES",
     "DataKeys",
     "FetchedColumn",
+    "LayerWriter",
     "Room",
     "RunReader",
     "RunWriter",
     "Scratch",
+    "blanked",
     "reseal_run",
 ]
 
@@ -54,6 +59,9 @@ class DataKeys:
 
     def run(self, run: str) -> AESGCM:
         return AESGCM(self._derive(b"scumble run v1", bytes.fromhex(run)))
+
+    def layer(self, layer: str) -> AESGCM:
+        return AESGCM(self._derive(b"scumble layer v1", bytes.fromhex(layer)))
 
     def noise(self) -> bytes:
         """The secret from which the noise of indexes is derived, and nothing else."""
@@ -156,13 +164,20 @@ class FetchedColumn:
 
 
 class _Sealing:
-    """What the pages of a run share: the cipher, and each page's nonce and associated data."""
+    """What the pages of one stored object share: the cipher, and each page's nonce and associated data.
 
-    def __init__(self, keys: DataKeys, table: Table, run: str, pages: int, page_rows: int) -> None:
-        self.columns = table.schema.columns
-        self.page_rows = page_rows
-        self.cipher = keys.run(run)
-        self._prefix = b"scumble page v1" + bytes.fromhex(table.id) + bytes.fromhex(run) + struct.pack("<q", pages)
+    The object is a run, or a layer over some pages of one. Each has a random name, and so a key of its own.
+    """
+
+    def __init__(self, keys: DataKeys, table: Table, page_rows: int, run: str, pages: int, layer: str = "") -> None:
+        self.columns, self.page_rows = table.schema.columns, page_rows
+        named = bytes.fromhex(table.id) + bytes.fromhex(run)
+        if layer:
+            self.cipher = keys.layer(layer)
+            self._prefix = b"scumble layer v1" + named + bytes.fromhex(layer) + struct.pack("<q", pages)
+        else:
+            self.cipher = keys.run(run)
+            self._prefix = b"scumble page v1" + named + struct.pack("<q", pages)
         self.address = lru_cache(CACHED_ADDRESSES)(self._address)
 
     def _address(self, column: int, page: int) -> tuple[bytes, bytes]:
@@ -171,7 +186,7 @@ class _Sealing:
 
     def page_bytes(self, column: int) -> int:
         """How many bytes a page has before it is sealed."""
-        return self.columns[column].page_bytes(self.page_rows)
+        return self.page_rows if column == LIVE else self.columns[column].page_bytes(self.page_rows)
 
 
 Held = tuple[int, ...] | None
@@ -189,8 +204,46 @@ def reserve_run(storage: Storage, table: Table, run: str, pages: int, page_rows:
     )
 
 
-class RunWriter:
-    """Seals the pages of a new run, any pages of any column at a time."""
+class _Writer:
+    """Seals pages of a new stored object, any pages of any of its columns at a time, and none of them twice.
+
+    `numbers` says as which of the object's columns a place is stored; `first_page` is the run's page that comes first.
+    """
+
+    def __init__(
+        self, storage: Storage, name: str, sealing: _Sealing, numbers: dict[int, int], pages: int, first_page: int = 0
+    ) -> None:
+        self._storage, self.name, self._sealing = storage, name, sealing
+        self._numbers, self._first_page = numbers, first_page
+        self._tags = {place: bytearray(pages * TAG_BYTES) for place in numbers}
+
+    def write(self, column: int, first_page: int, words: Words, valid: Mask | None) -> None:
+        """Seal and store whole pages; `words` has a multiple of page_rows rows."""
+        self.write_values(column, first_page, self._sealing.columns[column].type.to_page(words), valid)
+
+    def write_values(self, column: int, first_page: int, values: Values, valid: Mask | None) -> None:
+        """Seal and store whole pages of values that are as wide as in pages."""
+        self.write_pages(column, first_page, _page_form(self._sealing, column, values, valid))
+
+    def write_pages(self, column: int, first_page: int, plain: NDArray[np.uint8]) -> None:
+        """Seal and store pages that have their form already: one row of bytes for each."""
+        size, at = plain.shape[1], (first_page - self._first_page) * TAG_BYTES
+        slot, tags = size + TAG_BYTES, self._tags[column]
+        if tags.count(0, at, at + len(plain) * TAG_BYTES) != len(plain) * TAG_BYTES:
+            raise AssertionError  # there are tags: a key and a nonce never seal two things
+        sealed = bytearray(len(plain) * slot)
+        view = memoryview(sealed)
+        for place, page in enumerate(range(first_page, first_page + len(plain))):
+            nonce, associated = self._sealing.address(column, page)
+            out = view[place * slot : (place + 1) * slot]
+            self._sealing.cipher.encrypt_into(nonce, plain[place].data, associated, out)
+            tags[at : at + TAG_BYTES] = out[size:]
+            at += TAG_BYTES
+        self._storage.write(self.name, self._numbers[column], first_page - self._first_page, view)
+
+
+class RunWriter(_Writer):
+    """Seals the pages of a new run."""
 
     def __init__(
         self,
@@ -202,66 +255,67 @@ class RunWriter:
         page_rows: int,
         columns: Held = None,
     ) -> None:
-        self._storage, self.run = storage, run
-        self._sealing = _Sealing(keys, table, run, pages, page_rows)
-        held = [columns is None or place in columns for place in range(len(table.schema))]
-        self._tags = [bytearray(pages * TAG_BYTES if here else 0) for here in held]
+        self._width = len(table.schema)
+        held = {place: place for place in (range(self._width) if columns is None else columns)}
+        super().__init__(storage, run, _Sealing(keys, table, page_rows, run, pages), held, pages)
         reserve_run(storage, table, run, pages, page_rows, columns)
-
-    def write(self, column: int, first_page: int, words: Words, valid: Mask | None) -> None:
-        """Seal and store whole pages; `words` has a multiple of page_rows rows."""
-        self.write_pages(column, first_page, _page_form(self._sealing, column, words, valid))
-
-    def write_pages(self, column: int, first_page: int, plain: NDArray[np.uint8]) -> None:
-        """Seal and store pages that have their form already: one row of bytes for each."""
-        size = plain.shape[1]
-        slot = size + TAG_BYTES
-        sealed = bytearray(len(plain) * slot)
-        view, tags = memoryview(sealed), self._tags[column]
-        for place, page in enumerate(range(first_page, first_page + len(plain))):
-            nonce, associated = self._sealing.address(column, page)
-            out = view[place * slot : (place + 1) * slot]
-            self._sealing.cipher.encrypt_into(nonce, plain[place].data, associated, out)
-            tags[page * TAG_BYTES : (page + 1) * TAG_BYTES] = out[size:]
-        self._storage.write(self.run, column, first_page, view)
 
     def finish(self) -> tuple[str, ...]:
         """Make the run durable; return the hash of each column's tags, for the manifest."""
-        self._storage.finish_run(self.run, [bytes(tags) for tags in self._tags])
-        return tuple(hashlib.sha256(tags).hexdigest() for tags in self._tags)
+        tags = [bytes(self._tags.get(place, b"")) for place in range(self._width)]
+        self._storage.finish_run(self.name, tags)
+        return tuple(hashlib.sha256(each).hexdigest() for each in tags)
 
 
-class RunReader:
-    """Reads and opens pages of a run that the manifest names."""
+class LayerWriter(_Writer):
+    """Seals some pages of some columns of a run anew, in a layer over it."""
 
-    def __init__(self, storage: Storage, keys: DataKeys, table: Table, run: Run) -> None:
-        self._storage, self.run = storage, run
-        self._sealing = _Sealing(keys, table, run.id, run.pages, run.page_rows)
-        self._sizes = [self._sealing.page_bytes(column) for column in range(len(table.schema))]
-        self._pages = run.pages
+    def __init__(
+        self, storage: Storage, keys: DataKeys, table: Table, run: Run, columns: tuple[int, ...], pages: PageRange
+    ) -> None:
+        name, (first_page, count) = os.urandom(16).hex(), pages
+        sealing = _Sealing(keys, table, run.page_rows, run.id, count, name)
+        numbers = {place: number for number, place in enumerate(columns)}
+        super().__init__(storage, name, sealing, numbers, count, first_page)
+        self._layer = Layer(name, first_page, count, columns, ())
+        storage.create_run(name, [(count, table.slot_bytes(place, run.page_rows)) for place in columns])
+
+    def finish(self) -> Layer:
+        """Make the layer durable; return its entry in the catalog."""
+        tags = [bytes(each) for each in self._tags.values()]
+        self._storage.finish_run(self.name, tags)
+        return replace(self._layer, tag_hashes=tuple(hashlib.sha256(each).hexdigest() for each in tags))
+
+
+class _Sheets:
+    """Opens pages of one stored object, whose columns' tags the manifest vouches for by their hashes."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        name: str,
+        sealing: _Sealing,
+        columns: dict[int, tuple[int, str]],
+        pages: int,
+        first_page: int = 0,
+    ) -> None:
+        self._storage, self._name, self._sealing = storage, name, sealing
+        self._columns = columns
+        self._sizes = {column: sealing.page_bytes(column) for column in columns}
+        self._pages, self._first_page = pages, first_page
         self._tags: dict[int, bytes] = {}
         self._sealed = Room()  # a session does one thing at a time
 
-    def fetch(self, column: int, first_page: int, pages: int, room: Room | None = None) -> FetchedColumn:
-        """Some pages as a column, opened into `room` if there is one: then it is good until that is used again."""
-        plain = self.open_pages(column, first_page, pages, room)
-        return _column_form(self._sealing.columns[column], self._sealing.page_rows, plain, pages)
-
-    def open_pages(self, column: int, first_page: int, pages: int, room: Room | None = None) -> NDArray[np.uint8]:
-        """Pages one after the other, opened but in their form."""
-        size = self._sizes[column]
+    def open_into(self, column: int, first_page: int, pages: int, targets: Iterable[memoryview]) -> None:
+        """Open pages, each into its own target, of which there may be more."""
+        size, first = self._sizes[column], first_page - self._first_page
         slot, tags = size + TAG_BYTES, self._tags.get(column) or self._load_tags(column)
-        end = first_page + pages
-        if not 0 <= first_page <= end <= self._pages:
+        end = first + pages
+        if not 0 <= first <= end <= self._pages:
             raise Tampered
         sealed, sources = self._sealed.cut(slot, pages)
-        if room is None:
-            plain = np.empty(pages * size, np.uint8)
-            targets = [plain.data[at : at + size] for at in range(0, pages * size, size)]
-        else:
-            plain, targets = room.cut(size, pages)
-        self._storage.read(self.run.id, column, first_page, pages, sealed.data)
-        known = tags[first_page * TAG_BYTES : end * TAG_BYTES]
+        self._storage.read(self._name, self._columns[column][0], first, pages, sealed.data)
+        known = tags[first * TAG_BYTES : end * TAG_BYTES]
         if pages == 1:  # as most lookups read: for one page the array below would cost more than its opening
             is_known = sources[0][size:] == known
         else:
@@ -269,31 +323,115 @@ class RunReader:
         if not is_known:
             raise Tampered
         open_into = self._sealing.cipher.decrypt_into
-        addresses = map(self._sealing.address, repeat(column), range(first_page, end))
+        addresses = map(self._sealing.address, repeat(column), range(first_page, first_page + pages))
         try:
             for (nonce, associated), source, target in zip(addresses, sources, targets, strict=False):
                 open_into(nonce, source, associated, target)
         except InvalidTag:
             raise Tampered from None
-        return plain
 
     def _load_tags(self, column: int) -> bytes:
-        tags = self._storage.tags(self.run.id, column)
-        if hashlib.sha256(tags).hexdigest() != self.run.tag_hashes[column] or len(tags) != self.run.pages * TAG_BYTES:
+        number, vouched = self._columns[column]
+        tags = self._storage.tags(self._name, number)
+        if hashlib.sha256(tags).hexdigest() != vouched or len(tags) != self._pages * TAG_BYTES:
             raise Tampered
         self._tags[column] = tags
         return tags
 
 
-def reseal_run(storage: Storage, table: Table, run: Run, reader: RunReader, keys: DataKeys) -> Run:
-    """Open every page of a run and seal it again, under a new name and so a new key."""
+class RunReader:
+    """Reads and opens pages of a run that the manifest names: each from the last layer that has it, or the run."""
+
+    def __init__(self, storage: Storage, keys: DataKeys, table: Table, run: Run) -> None:
+        self.run = run
+        self._sealing = _Sealing(keys, table, run.page_rows, run.id, run.pages)
+        whole = {place: (place, run.tag_hashes[place]) for place in table.held(run)}
+        self._base = _Sheets(storage, run.id, self._sealing, whole, run.pages)
+        self._sizes = {place: self._sealing.page_bytes(place) for place in (*whole, *((LIVE,) if run.has_dead else ()))}
+        self._stacks: dict[int, list[tuple[int, int, _Sheets | None]]] = {}
+        for layer in run.layers:
+            sealing = _Sealing(keys, table, run.page_rows, run.id, layer.pages, layer.id)
+            there = {place: (number, layer.tag_hashes[number]) for number, place in enumerate(layer.columns)}
+            sheets = _Sheets(storage, layer.id, sealing, there, layer.pages, layer.first_page)
+            for place in layer.columns:
+                below = self._stacks.get(place) or [(0, run.pages, self._base if place in whole else None)]
+                self._stacks[place] = _covered(below, layer.first_page, layer.end_page, sheets)
+
+    def fetch(self, column: int, first_page: int, pages: int, room: Room | None = None) -> FetchedColumn:
+        """Some pages as a column, opened into `room` if there is one: then it is good until that is used again."""
+        plain = self.open_pages(column, first_page, pages, room)
+        return _column_form(self._sealing.columns[column], self._sealing.page_rows, plain, pages)
+
+    def live(self, first_page: int, pages: int) -> Mask | None:
+        """1 for the rows of some pages that were not deleted; None if nothing ever was in this run."""
+        return self.open_pages(LIVE, first_page, pages) if LIVE in self._stacks else None
+
+    def open_pages(self, column: int, first_page: int, pages: int, room: Room | None = None) -> NDArray[np.uint8]:
+        """Pages one after the other, opened but in their form."""
+        size, stack = self._sizes.get(column), self._stacks.get(column)
+        if size is None or not 0 <= first_page <= first_page + pages <= self.run.pages:
+            raise Tampered
+        if room is None:
+            plain = np.empty(pages * size, np.uint8)
+            targets = [plain.data[at : at + size] for at in range(0, pages * size, size)]
+        else:
+            plain, targets = room.cut(size, pages)
+        if stack is None:
+            self._base.open_into(column, first_page, pages, targets)
+            return plain
+        for start, end, sheets in stack:
+            first, last = max(start, first_page), min(end, first_page + pages)
+            if first < last:
+                these = slice(first - first_page, last - first_page)
+                if sheets is None:  # of the live bytes alone: nothing was deleted there
+                    plain.reshape(pages, size)[these] = 1
+                else:
+                    sheets.open_into(column, first, last - first, targets[these])
+        return plain
+
+
+Pieces = list[tuple[int, int, "_Sheets | None"]]
+
+
+def _covered(below: Pieces, start: int, end: int, sheets: _Sheets) -> Pieces:
+    """Which pages are where once a layer lies over some of them."""
+    around = [(max(a, low), min(b, high), there) for a, b, there in below for low, high in ((0, start), (end, b))]
+    kept = [(a, b, there) for a, b, there in around if a < b]
+    return sorted([*kept, (start, end, sheets)], key=lambda piece: piece[0])
+
+
+def reseal_run(
+    storage: Storage, table: Table, run: Run, reader: RunReader, keys: DataKeys, *, erased: bool = False
+) -> Run:
+    """Open every page of a run and seal it again, under a new name and so a new key, with no layers but a live byte's.
+
+    If `erased`, the values of rows that were deleted are zeros from then on.
+    """
     name = os.urandom(16).hex()
     writer = RunWriter(storage, keys, table, name, run.pages, run.page_rows, run.columns)
-    for column in table.held(run):
-        for first in range(0, run.pages, RESEALED_PAGES):
-            count = min(RESEALED_PAGES, run.pages - first)
-            writer.write_pages(column, first, reader.open_pages(column, first, count).reshape(count, -1))
-    return replace(run, id=name, tag_hashes=writer.finish())
+    renamed = replace(run, id=name, layers=())
+    live = LayerWriter(storage, keys, table, renamed, (LIVE,), (0, run.pages)) if run.has_dead else None
+    for first in range(0, run.pages, RESEALED_PAGES):
+        count = min(RESEALED_PAGES, run.pages - first)
+        alive = reader.live(first, count)
+        for column in table.held(run):
+            if alive is None or not erased:
+                writer.write_pages(column, first, reader.open_pages(column, first, count).reshape(count, -1))
+            else:
+                fetched = reader.fetch(column, first, count)
+                valid = None if fetched.valid is None else fetched.valid & alive
+                writer.write_values(column, first, blanked(fetched.values, alive), valid)
+        if live is not None and alive is not None:
+            live.write_pages(LIVE, first, alive.reshape(count, -1))
+    sealed = replace(renamed, tag_hashes=writer.finish())
+    return sealed if live is None else replace(sealed, layers=(live.finish(),))
+
+
+def blanked(values: Values, mask: Mask) -> Values:
+    """The values where the mask is 1, and zeros elsewhere."""
+    all_or_nothing = -mask.astype(values.dtype)
+    kept: Values = values & (all_or_nothing if values.ndim == 1 else all_or_nothing[:, None])
+    return np.ascontiguousarray(kept)
 
 
 _PLACES = np.frombuffer(bytes(range(8)), np.uint8)[:, None]
@@ -301,10 +439,10 @@ _PLACES = np.frombuffer(bytes(range(8)), np.uint8)[:, None]
 are then shifted at once."""
 
 
-def _page_form(sealing: _Sealing, column: int, words: Words, valid: Mask | None) -> NDArray[np.uint8]:
+def _page_form(sealing: _Sealing, column: int, values: Values, valid: Mask | None) -> NDArray[np.uint8]:
     kind, rows = sealing.columns[column], sealing.page_rows
-    pages = len(words) // rows
-    parts = [np.ascontiguousarray(kind.type.to_page(words)).reshape(pages, -1).view(np.uint8)]
+    pages = len(values) // rows
+    parts = [np.ascontiguousarray(values).reshape(pages, -1).view(np.uint8)]
     if valid is not None:
         parts.append(_packed(valid, pages) if kind.null_bits else valid.reshape(pages, rows))
     return np.concatenate(parts, axis=1)

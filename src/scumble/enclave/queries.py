@@ -9,15 +9,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from math import prod
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scumble.enclave import kernels
 from scumble.enclave.dummies import Dummies
 from scumble.enclave.kernels import Mask, Values, Words
-from scumble.enclave.pages import FetchedColumn, Room, RunReader
+from scumble.enclave.pages import FetchedColumn, Room, RunReader, blanked
 from scumble.errors import InvalidParameter
 from scumble.types import Schema
 from scumble.wire.catalog import Table
@@ -36,13 +34,14 @@ from scumble.wire.plan import (
     Part,
     Plan,
     Predicate,
+    Rewrite,
     RowColumns,
     Slot,
     columns_of,
 )
 from scumble.wire.requests import Execution, PageRange
 
-__all__ = ["Accumulation", "Batch", "CompiledPlan", "answer_bytes", "execute"]
+__all__ = ["Accumulation", "Batch", "CompiledPlan", "answer_bytes", "check_scans", "compiled", "execute", "pieces"]
 
 
 Columns = Callable[[int], FetchedColumn]
@@ -53,7 +52,7 @@ _COUNT = kernels.CODES[COUNT]
 _OPERATORS = {"=": kernels.EQ, "<": kernels.LT, "<=": kernels.LE}
 
 
-def _compiled(predicate: Predicate, schema: Schema) -> Evaluate:
+def compiled(predicate: Predicate, schema: Schema) -> Evaluate:
     """The function that evaluates a predicate on rows of this schema."""
     match predicate:
         case In():
@@ -69,10 +68,10 @@ def _compiled(predicate: Predicate, schema: Schema) -> Evaluate:
         case Constant(value):
             return lambda columns, bounds, rows: np.full(rows, value, np.uint8)
         case And(parts):
-            every = [_compiled(part, schema) for part in parts]
+            every = [compiled(part, schema) for part in parts]
             return lambda *given: reduce(np.bitwise_and, (evaluate(*given) for evaluate in every))
         case Or(parts):
-            some = [_compiled(part, schema) for part in parts]
+            some = [compiled(part, schema) for part in parts]
             return lambda *given: reduce(np.bitwise_or, (evaluate(*given) for evaluate in some))
 
 
@@ -124,7 +123,7 @@ class Batch:
         pages: int,
         columns: Sequence[int],
         dummies: Dummies,
-        predicate: Evaluate,
+        predicate: Evaluate | None = None,
     ) -> None:
         if pages <= FEW_PAGES:
             self._columns = {place: reader.fetch(place, first_page, pages) for place in columns}
@@ -133,14 +132,23 @@ class Batch:
             self._columns = {
                 place: reader.fetch(place, first_page, pages, room) for place, room in zip(columns, rooms, strict=False)
             }
+        self._live = reader.live(first_page, pages)
         self._wide: dict[Expression, Words] = {}
         self._dummies, self._predicate = dummies, predicate
         self._first_row = first_page * reader.run.page_rows
         self.rows = pages * reader.run.page_rows
 
+    def alive(self) -> Mask:
+        """1 for every row that is neither a dummy nor deleted, in a new array."""
+        mask = self._dummies.mask(self._first_row, self.rows)
+        if self._live is not None:
+            mask &= self._live
+        return mask
+
     def match(self, bounds: Words) -> None:
-        self.mask = self._dummies.mask(self._first_row, self.rows)
-        self.mask &= self._predicate(self.column, bounds, self.rows)
+        self.mask = self.alive()
+        if self._predicate is not None:
+            self.mask &= self._predicate(self.column, bounds, self.rows)
 
     def column(self, place: int) -> FetchedColumn:
         return self._columns[place]
@@ -253,9 +261,10 @@ class CompiledPlan:
     """PUBLIC: a plan and the table it is for, with all that does not depend on bounds worked out."""
 
     def __init__(self, plan: Plan, table: Table) -> None:
+        assert not isinstance(plan.output, Rewrite)  # noqa: S101  changes.py has these
         self.table = table
         self.output = plan.output if isinstance(plan.output, RowColumns) else Accumulation(plan.output, table.schema)
-        self.predicates = [_compiled(predicate, table.schema) for predicate in plan.predicates]
+        self.predicates = [compiled(predicate, table.schema) for predicate in plan.predicates]
         outputs = plan.output.reads(table.schema)
         read = set(outputs).union(*map(columns_of, plan.predicates))
         self.widest_bytes = max((table.schema.columns[place].answer_row_bytes for place in read), default=1)
@@ -295,26 +304,8 @@ def _row_bytes(columns: tuple[int, ...], schema: Schema) -> int:
 
 
 def _rows_read(plan: CompiledPlan, execution: Execution) -> int:
-    """The rows of all pages of an execution, matching or not.
-
-    Refused if a column or a page is not there, or a page is named twice for one predicate, so that the work has a
-    public bound; and if the answer would be larger than any that an owner asks for.
-    """
-    rows = pages = 0
-    ends: dict[tuple[int, int], int] = {}
-    for scan in execution.scans:
-        if not (0 <= scan.run < len(plan.table.runs) and 0 <= scan.predicate < len(plan.predicates)):
-            raise InvalidParameter("there is no such run or predicate", hint="prepare the plan again")
-        if not plan.table.runs[scan.run].holds(plan.columns[scan.predicate]):
-            raise InvalidParameter("the run does not hold a column of the plan", hint="read another copy of the rows")
-        run, end = plan.table.runs[scan.run], ends.get((scan.run, scan.predicate), 0)
-        for first, count in scan.pages:
-            if not end <= first <= first + count <= run.pages:
-                raise InvalidParameter("page ranges must ascend within the run", hint="a row would be counted twice")
-            end = first + count
-            rows += count * run.page_rows
-            pages += count
-        ends[scan.run, scan.predicate] = end
+    """The rows of all pages of an execution, matching or not; refused if the answer would be larger than any may be."""
+    rows, pages = check_scans(plan.table, plan.columns, execution)
     if isinstance(plan.output, RowColumns):
         size_bytes = rows * _row_bytes(plan.output.columns, plan.table.schema)
         if size_bytes > MOST_ANSWER_BYTES and pages > 1:
@@ -322,16 +313,41 @@ def _rows_read(plan: CompiledPlan, execution: Execution) -> int:
     return rows
 
 
+def check_scans(table: Table, columns: Sequence[tuple[int, ...]], execution: Execution) -> tuple[int, int]:
+    """How many rows and pages an execution names, if each predicate reads these columns.
+
+    Refused if a column or a page is not there, or a page is named twice for one predicate, so that the work has a
+    public bound.
+    """
+    rows = pages = 0
+    ends: dict[tuple[int, int], int] = {}
+    for scan in execution.scans:
+        if not (0 <= scan.run < len(table.runs) and 0 <= scan.predicate < len(columns)):
+            raise InvalidParameter("there is no such run or predicate", hint="prepare the plan again")
+        if not table.runs[scan.run].holds(columns[scan.predicate]):
+            raise InvalidParameter("the run does not hold a column of the plan", hint="read another copy of the rows")
+        run, end = table.runs[scan.run], ends.get((scan.run, scan.predicate), 0)
+        for first, count in scan.pages:
+            if not end <= first <= first + count <= run.pages:
+                raise InvalidParameter("page ranges must ascend within the run", hint="a row would be counted twice")
+            end = first + count
+            rows += count * run.page_rows
+            pages += count
+        ends[scan.run, scan.predicate] = end
+    return rows, pages
+
+
 def _batches(plan: CompiledPlan, execution: Execution, reader: Reader) -> Iterator[Batch]:
     for run_number, number, pages in execution.scans:
         run = plan.table.runs[run_number]
         pages_of_run, dummies = reader(run.id)
         predicate, columns = plan.predicates[number], plan.columns[number]
-        for first, count in _pieces(pages, max(1, BATCH_BYTES // (run.page_rows * plan.widest_bytes))):
+        for first, count in pieces(pages, max(1, BATCH_BYTES // (run.page_rows * plan.widest_bytes))):
             yield Batch(pages_of_run, first, count, columns, dummies, predicate)
 
 
-def _pieces(pages: Sequence[PageRange], most: int) -> Iterator[PageRange]:
+def pieces(pages: Sequence[PageRange], most: int) -> Iterator[PageRange]:
+    """The same pages, at most so many at a time."""
     for first, count in pages:
         for at in range(first, first + count, most):
             yield at, min(most, first + count - at)
@@ -355,14 +371,8 @@ def _blanked_rows(places: tuple[int, ...], schema: Schema, rows: int, batches: I
         answer[row:end] = batch.mask
         for place, (values, valid) in zip(places, parts, strict=True):
             fetched = batch.column(place)
-            values[row:end] = _blanked(fetched.values, batch.mask).view(np.uint8).reshape(batch.rows, -1)
+            values[row:end] = blanked(fetched.values, batch.mask).view(np.uint8).reshape(batch.rows, -1)
             if valid is not None and fetched.valid is not None:
                 valid[row:end] = fetched.valid & batch.mask
         row = end
     return answer.tobytes()
-
-
-def _blanked(values: NDArray[Any], mask: NDArray[np.uint8]) -> NDArray[Any]:
-    all_or_nothing = -mask.astype(values.dtype)
-    blanked: NDArray[Any] = values & (all_or_nothing if values.ndim == 1 else all_or_nothing[:, None])
-    return np.ascontiguousarray(blanked)

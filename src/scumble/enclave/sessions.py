@@ -14,11 +14,12 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
+from scumble.enclave.changes import Rewriting, rewrite
 from scumble.enclave.dummies import Dummies
 from scumble.enclave.fresh_keys import KEY_BYTES as PUBLIC_KEY_BYTES
 from scumble.enclave.fresh_keys import FreshKeys
 from scumble.enclave.grants import AccessList, Payment
-from scumble.enclave.loads import Load, begin_load, draft_load
+from scumble.enclave.loads import Load, begin_load, loaded
 from scumble.enclave.manifests import check_chain
 from scumble.enclave.pages import KEY_BYTES, DataKeys, reseal_run
 from scumble.enclave.queries import CompiledPlan, answer_bytes, execute
@@ -27,6 +28,7 @@ from scumble.enclave.vault import Vault
 from scumble.enclave.versions import History, OpenVersion, Pending
 from scumble.errors import BadRows, Busy, InvalidParameter, Refused, Stale
 from scumble.wire import requests
+from scumble.wire.catalog import LIVE
 from scumble.wire.channel import (
     MOST_BYTES,
     QUERY_BYTES,
@@ -41,8 +43,10 @@ from scumble.wire.channel import (
     padded,
     refusal,
 )
+from scumble.wire.grants import WRITING
 from scumble.wire.lineage import Draft
 from scumble.wire.messages import from_fields
+from scumble.wire.plan import Rewrite
 from scumble.wire.requests import (
     EXECUTE,
     JSON,
@@ -67,7 +71,9 @@ class EnclaveSession:
         self._history = History(storage, vault, greeting.database, greeting.signer, greeting.data_key)
         self._version: OpenVersion | None = None
         self._pending: Pending | None = None
-        self._plans: list[CompiledPlan] = []
+        self._before: OpenVersion | None = None
+        self._changes = 0
+        self._plans: list[CompiledPlan | Rewriting] = []
         self.plan_bytes = 0
         self._load: Load | None = None
         self.signed_for = greeting.database, greeting.signer
@@ -84,7 +90,7 @@ class EnclaveSession:
         grant = self._version.grant
         if grant is None:
             return 2
-        return int(any("load" in rights for rights in grant.tables.values()))
+        return int(any(rights & WRITING for rights in grant.tables.values()))
 
     @property
     def most_bytes(self) -> int:
@@ -156,8 +162,8 @@ class EnclaveSession:
     # --- versions ----------------------------------------------------------------------------------
 
     def _take(self, version: OpenVersion) -> Opened:
-        """Go on with a version; plans for another are of no use."""
-        self._version = version
+        """Go on with a version, without changes; plans for another are of no use."""
+        self._version, self._before, self._changes = version, None, 0
         self._drop_plans()
         return version.opened()
 
@@ -174,15 +180,21 @@ class EnclaveSession:
 
     def _open(self, request: requests.Open) -> Opened:
         self._pending = None
+        changed, before, changes = self._version, self._before, self._changes
         try:
-            return self._take(self._history.open(request, self._version))
+            opened = self._take(self._history.open(request, changed))
         except Refused:  # the signer has lost its rights, also to what was open until now
-            self._version = self._load = None
+            self._version = self._before = self._load = None
             self._drop_plans()
             raise
+        if changed is not None and before is not None and self._current.has_tables_of(before):
+            # Only rights have changed since: what was done to the tables can be done to this version, too.
+            self._before, self._changes = self._current, changes
+            self._version = self._current.with_tables_of(changed)
+        return opened
 
     def _restore(self, request: requests.Restore) -> Draft:
-        self._version = None
+        self._version = self._before = None
         self._drop_plans()
         return self._drafted(self._history.restore(request, None))
 
@@ -202,9 +214,45 @@ class EnclaveSession:
 
     def _check_pages(self, request: requests.CheckPages) -> None:
         reader, _ = self._current.reader(request.run)
-        if not 0 <= request.column < len(reader.run.tag_hashes) or not reader.run.holds([request.column]):
+        there = reader.run.has_dead if request.column == LIVE else reader.run.holds([request.column])
+        if not LIVE <= request.column < len(reader.run.tag_hashes) or not there:
             raise InvalidParameter("the run has no column of this number", hint="upgrade Scumble")
         reader.open_pages(request.column, request.first_page, request.pages)
+
+    # --- changes to rows: of the version that is open, for this session alone until they are settled ------------
+
+    def _rewritten(self, plan: Rewriting, execution: Execution) -> bytes:
+        """How many rows were changed. The pages that were rewritten show in the next version, and nothing else."""
+        version = self._current
+        version.check_signed()
+        changed = rewrite(plan, execution, version)
+        if not changed.fits:
+            raise BadRows("a value does not fit its column in some row", hint="the column's type says what it holds")
+        self._work_on(version.having(changed.table, changed.dummies))
+        return changed.answer
+
+    def _work_on(self, version: OpenVersion) -> None:
+        """Go on with a changed version, which nobody else sees yet."""
+        self._before = self._before or self._version
+        self._version = version
+        self._changes += 1
+        self._drop_plans()
+
+    def _look(self, _: requests.Look) -> Opened:
+        return self._current.opened()
+
+    def _settle(self, request: requests.Settle) -> Draft:
+        if self._before is None or self._changes != request.changes:
+            raise Stale("changes that were not settled were lost", hint="make them again")
+        return self._draft_of(self._current)
+
+    def _draft_of(self, version: OpenVersion) -> Draft:
+        manifest = version.manifest
+        return self._drafted(self._history.draft(version, manifest.catalog.tables, manifest.dummies, manifest.access))
+
+    def _rollback(self, _: requests.Rollback) -> None:
+        if self._before is not None:
+            self._take(self._before)
 
     # --- changes: drafts of the version after the one that is open ----------------------------------
 
@@ -268,9 +316,10 @@ class EnclaveSession:
         table = version.catalog.by_id.get(request.plan.table)
         if table is None:
             raise Stale("the table is no longer there", hint="ask again")
-        if version.grant is not None and not version.grant.may("read", table.name):
+        rewrites = isinstance(request.plan.output, Rewrite)
+        if version.grant is not None and not version.grant.may("change" if rewrites else "read", table.name):
             raise Refused
-        plan = CompiledPlan(request.plan, table)
+        plan = Rewriting(request.plan, table) if rewrites else CompiledPlan(request.plan, table)
         size_bytes = NODE_BYTES * request.plan.nodes + plan.kept_bytes
         self._signer.check_plan(self, len(self._plans), size_bytes)
         self._plans.append(plan)
@@ -285,13 +334,18 @@ class EnclaveSession:
         execution = unpack_execution(body)
         if not 0 <= execution.plan < len(self._plans):
             raise InvalidParameter("there is no plan of this number", hint="prepare it again")
+        plan = self._plans[execution.plan]
         try:
             return executed(self._execute(execution))
         except Exception as error:
-            return refusal(error, executed_bytes(answer_bytes(self._plans[execution.plan], execution)))
+            size = plan.answer_bytes(execution) if isinstance(plan, Rewriting) else answer_bytes(plan, execution)
+            return refusal(error, executed_bytes(size))
 
     def _execute(self, execution: Execution) -> bytes:
-        return execute(self._plans[execution.plan], execution, self._current.reader)
+        plan = self._plans[execution.plan]
+        if isinstance(plan, Rewriting):
+            return self._rewritten(plan, execution)
+        return execute(plan, execution, self._current.reader)
 
     # --- loads -------------------------------------------------------------------------------------
 
@@ -326,9 +380,14 @@ class EnclaveSession:
         load = self._current_load
         if not load.is_paid(version.manifest.access.payment(request.batch), request):
             raise InvalidParameter("these rows were not paid for", hint="pay for all of them first")
-        if version.grant is not None and not version.grant.may("load", load.table.name):
+        if version.grant is not None and not version.grant.may(load.right, load.table.name):
             raise Refused
-        return self._drafted(draft_load(self._history, version, load, request.real_rows))
+        made = loaded(version, load, request.real_rows)
+        if not request.within:
+            return self._draft_of(made)
+        self._work_on(made)
+        self._load = None
+        return None
 
     def _abandon(self, _: requests.Abandon) -> None:
         if self._load is not None:  # another session's load is none of this one's business
@@ -348,6 +407,7 @@ _HANDLERS: dict[type[Request[Any]], Callable[[Any, Any], Any]] = {
     requests.DropTable: EnclaveSession._drop_table,
     requests.ForgetPlans: EnclaveSession._forget_plans,
     requests.ListGrants: EnclaveSession._list_grants,
+    requests.Look: EnclaveSession._look,
     requests.Open: EnclaveSession._open,
     requests.Pay: EnclaveSession._pay,
     requests.Prepare: EnclaveSession._prepare,
@@ -355,6 +415,8 @@ _HANDLERS: dict[type[Request[Any]], Callable[[Any, Any], Any]] = {
     requests.Reserve: EnclaveSession._reserve,
     requests.Restore: EnclaveSession._restore,
     requests.RevokeGrant: EnclaveSession._revoke_grant,
+    requests.Rollback: EnclaveSession._rollback,
+    requests.Settle: EnclaveSession._settle,
     requests.SetPolicy: EnclaveSession._set_policy,
     requests.Upgrade: EnclaveSession._upgrade,
 }

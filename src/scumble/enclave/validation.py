@@ -15,7 +15,7 @@ from scumble.errors import BadRows, InvalidParameter
 from scumble.types import ColumnType, GridRule, Interval, RankRule, Schema, rank_rule
 from scumble.wire.requests import IndexOrder, RowLayout
 
-__all__ = ["RowCheck", "rules_of"]
+__all__ = ["ColumnCheck", "RowCheck", "bounds_of", "rules_of"]
 
 BLOCK_ROWS = 1 << 13  # looked at at a time, so that columns stay in the cache
 _ZERO = np.zeros((1, 2), np.int64)
@@ -42,7 +42,7 @@ class RowCheck:
         self._rows, self._ends = 0, kernels.no_ends()
         self._dummy = np.zeros((1, 2, layout.words), np.int64)
         self._dummy[:, :, layout.key_offset :] = layout.dummy_keys()
-        self._columns = [_ColumnCheck(column.type) for column in layout.schema]
+        self._columns = [ColumnCheck(column.type) for column in layout.schema]
         self._ranks = [(place, _RankCheck(rule)) for place, rule in rules]
         self._bits = _fixed_bits(layout)
 
@@ -85,13 +85,13 @@ class RowCheck:
         return ((bits >> (place % 64)) & 1).astype(np.uint8)
 
 
-class _ColumnCheck:
+class ColumnCheck:
     """PUBLIC: which words the values of a type have."""
 
     def __init__(self, type_: ColumnType) -> None:
         self._type, self.words = type_, type_.words
-        self._bounds = _bounds(type_.word_intervals)
-        self._null = _bounds([((0,) * self.words, (0,) * self.words)])
+        self._bounds = bounds_of(type_.word_intervals)
+        self._null = bounds_of([((0,) * self.words, (0,) * self.words)])
 
     def fits(self, x: Words, valid: Mask | None) -> Mask:
         """1 where the words are those of a value or, all 0, of a null."""
@@ -108,10 +108,10 @@ class _RankCheck:
 
     def __init__(self, rule: RankRule) -> None:
         self._rule = rule
-        self._null = _bounds([((rule.size,), (rule.size,))])
-        self._any = _bounds([((0,), (rule.size - 1,))])
+        self._null = bounds_of([((rule.size,), (rule.size,))])
+        self._any = bounds_of([((0,), (rule.size - 1,))])
         listed = () if isinstance(rule, GridRule) else rule.intervals or ()
-        self._listed = [(_bounds([words]), _bounds([((rank,), (rank,))])) for rank, words in enumerate(listed)]
+        self._listed = [(bounds_of([words]), bounds_of([((rank,), (rank,))])) for rank, words in enumerate(listed)]
 
     def fits(self, ranks: Words, x: Words, valid: Mask | None) -> Mask:
         """1 where a rank is that of the words."""
@@ -143,7 +143,7 @@ def _chosen(present: Mask, absent: Mask, valid: Mask | None) -> Mask:
     return chosen
 
 
-def _bounds(intervals: Sequence[Interval]) -> Words:
+def bounds_of(intervals: Sequence[Interval]) -> Words:
     """Intervals as the kernels take them."""
     words = len(intervals[0][0])
     out = np.empty((len(intervals), 2, words), np.int64)

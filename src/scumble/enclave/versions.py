@@ -5,7 +5,9 @@ committed with the signature of whoever asked for it: the owner, or an analyst u
 is never gone behind, unless the owner on record declares that a backup was restored.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from scumble.enclave.dummies import Dummies
 from scumble.enclave.grants import AccessList, visible
@@ -20,6 +22,8 @@ from scumble.wire.requests import Create, Open, Opened, Restore, Upgrade
 from scumble.wire.storage import Envelope, Storage, pack, unpack
 
 __all__ = ["History", "OpenVersion", "Pending"]
+
+EMPTY: Mapping[str, Dummies] = MappingProxyType({})
 
 
 @dataclass
@@ -39,7 +43,13 @@ class OpenVersion:
         self.runs: dict[str, tuple[Table, Run]] = {
             run.id: (table, run) for table in self.catalog.tables for run in table.runs
         }
-        self.readers = {run: reader for run, reader in self.readers.items() if run in self.runs}
+        self.readers = {
+            name: known for name, known in self.readers.items() if name in self.runs and self._is_of(known[0], name)
+        }
+
+    def _is_of(self, reader: RunReader, name: str) -> bool:
+        """Whether a reader is for a run as it is in this version."""
+        return reader.run.layers == self.runs[name][1].layers
 
     def reader(self, run: str) -> tuple[RunReader, Dummies]:
         """A run's reader, and where its dummies lie."""
@@ -52,7 +62,24 @@ class OpenVersion:
         return known
 
     def has_batch(self, batch: str) -> bool:
-        return any(run.batch == batch for _, run in self.runs.values())
+        return any(batch in run.batches for _, run in self.runs.values())
+
+    def having(self, table: Table, dummies: Mapping[str, Dummies] = EMPTY) -> "OpenVersion":
+        """The same with a table as it is after a change, or a new one, and with the dummies of new runs."""
+        manifest = self.manifest
+        others = tuple(other for other in manifest.catalog.tables if other.id != table.id)
+        catalog = replace(manifest.catalog, tables=(*others, table))
+        return replace(self, manifest=replace(manifest, catalog=catalog, dummies={**manifest.dummies, **dummies}))
+
+    def has_tables_of(self, other: "OpenVersion") -> bool:
+        """Whether the tables are the same as in another version."""
+        mine, others = self.manifest.catalog.tables, other.manifest.catalog.tables
+        return [table.to_json() for table in mine] == [table.to_json() for table in others]
+
+    def with_tables_of(self, other: "OpenVersion") -> "OpenVersion":
+        """This version with another's tables."""
+        catalog = replace(self.manifest.catalog, tables=other.manifest.catalog.tables)
+        return replace(self, manifest=replace(self.manifest, catalog=catalog, dummies=other.manifest.dummies))
 
     def opened(self) -> Opened:
         """What the session's client gets to know of it."""

@@ -89,6 +89,8 @@ class Custody:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Hold it for writing. What was done stays done if the service is lost before the hold is given up."""
+        if self._versions.unsettled:
+            raise InvalidParameter("this is not for the middle of a transaction", hint="COMMIT or ROLLBACK it first")
         done = False
         try:
             with self._turn, self._versions.writing():

@@ -6,12 +6,12 @@ granted for an analyst. What leaves for the provider is sealed; what comes back 
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from scumble.errors import Busy, InvalidParameter, ScumbleError, Unavailable, Unfinished, Unwitnessed
 from scumble.owner.custody import Custody, amounts
@@ -25,12 +25,16 @@ from scumble.wire.storage import Service
 
 if TYPE_CHECKING:
     from scumble.owner.answers import Result
+    from scumble.owner.changing import ChangeReport, Changes
     from scumble.owner.loading import Attempt, LoadOptions, LoadReport, Progress
     from scumble.owner.queries import LocalSQL, Parameters, Runner
     from scumble.sql import Statement
     from scumble.sql.explain import Explanation
+    from scumble.sql.parse import Parsed
 
 __all__ = ["Database", "Prepared"]
+
+T = TypeVar("T")
 
 KEPT_STATEMENTS = 256
 CHECKED_PAGES = 256  # at a time
@@ -52,6 +56,9 @@ class Database(Custody):
     it. Every error is a `ScumbleError`; an operation that fails leaves the database as it was. An analyst, who opens it
     with an identity of its own, can do what the owner granted and gets `Refused` for the rest.
     """
+
+    _transaction: ExitStack | None = None
+    """What is given back when the transaction that is under way ends."""
 
     @classmethod
     def begin(
@@ -111,6 +118,104 @@ class Database(Custody):
                 self._statements.popitem(last=False)
             self._statements[query] = known
         return known
+
+    # --- changes -----------------------------------------------------------------------------------
+
+    def execute(
+        self, statement: str, params: "Parameters" = (), *, capacity: int | None = None
+    ) -> "Result | ChangeReport":
+        """Carry out any statement: a query like `sql`, or one that changes something.
+
+        INSERT, UPDATE, DELETE, CREATE, DROP, ALTER and TRUNCATE make a version of their own, unless they stand between
+        BEGIN and COMMIT. None costs epsilon but those that make indexes. The report has how many rows were changed,
+        which the provider does not learn. `capacity` is a public bound on the rows of an INSERT from a query.
+        """
+        from scumble.sql.parse import is_query, parse
+
+        if is_query(statement):
+            return self.sql(statement, params)
+        parsed = parse(statement, change=True)
+        with self._turn:
+            if (report := self._control(parsed)) is not None:
+                return report
+            return self._changed_by(lambda changes: changes.run(parsed, params, capacity))
+
+    def insert(self, table: str, rows: object, *, capacity: int | None = None, batch: str | None = None) -> int:
+        """Insert rows into a table: a frame, a file, or a list of dictionaries or tuples. It costs no epsilon.
+
+        They go to the table's tail, which every query reads whole, in units of 256 rows: `capacity` states how many
+        there is room for, if the number of units shall not follow from the rows. Under the name of a `batch`, 32
+        hexadecimal digits, rows are inserted once, however often that is tried. Returns how many were inserted.
+        """
+        return self._changed_by(lambda changes: changes.insert(table, rows, capacity, batch))
+
+    def update(self, table: str, rows: object, *, keys: Sequence[str]) -> int:
+        """Change many rows in one pass: those with the `keys` of a row get its other columns; how many there were."""
+        return self._changed_by(lambda changes: changes.update(table, rows, keys))
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Make one version of all changes in a `with` block, or none if it fails; readers see the old one until then.
+
+        Other threads wait meanwhile. What was done in it is seen by its own queries.
+        """
+        with ExitStack() as held:
+            self._begin_transaction(held)
+            try:
+                yield
+            except BaseException:
+                self._end_transaction(settled=False)
+                raise
+            self._end_transaction(settled=True)
+
+    def _begin_transaction(self, held: ExitStack) -> None:
+        held.enter_context(self._turn)
+        if self._transaction is not None:
+            raise InvalidParameter("a transaction is under way", hint="COMMIT or ROLLBACK it first")
+        held.enter_context(self._changing())
+        self._transaction = held
+
+    def _end_transaction(self, *, settled: bool) -> None:
+        self._transaction = None
+        try:
+            if settled:
+                self._versions.settle()
+        finally:
+            self._versions.roll_back()
+
+    def _control(self, parsed: "Parsed") -> "ChangeReport | None":
+        """Carry out BEGIN, COMMIT or ROLLBACK; None for any other statement."""
+        from sqlglot import exp
+
+        from scumble.owner.changing import ChangeReport
+
+        match parsed.tree:
+            case exp.Transaction():
+                with ExitStack() as held:
+                    self._begin_transaction(held)
+                    self._transaction = held.pop_all()
+                return ChangeReport("BEGIN", "", 0)
+            case exp.Commit() | exp.Rollback() as ending:
+                if self._transaction is None:
+                    raise InvalidParameter("no transaction is under way", hint="BEGIN one first")
+                with self._transaction:
+                    self._end_transaction(settled=isinstance(ending, exp.Commit))
+                return ChangeReport(ending.key.upper(), "", 0)
+        return None
+
+    def _changed_by(self, work: "Callable[[Changes], T]") -> T:
+        """Make changes, within the transaction that is under way or one of their own."""
+        with self._turn:
+            if self._transaction is not None:
+                return work(self._changes)
+            with self.transaction():
+                return work(self._changes)
+
+    @cached_property
+    def _changes(self) -> "Changes":
+        from scumble.owner.changing import Asking, Changes
+
+        return Changes(self._versions, self._local, Asking(self._statement, self.sql))
 
     # --- tables ------------------------------------------------------------------------------------
 
@@ -236,6 +341,9 @@ class Database(Custody):
 
     def close(self) -> None:
         """End the session and close every file. A `with` block does it at its end."""
+        if self._transaction is not None:
+            with self._transaction:
+                self._end_transaction(settled=False)
         if "_local" in self.__dict__:
             self._local.close()
         super().close()

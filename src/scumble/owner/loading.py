@@ -5,7 +5,6 @@ the capacity and on what the ledger has paid for. `load` is the whole of it: ref
 the rows, recognise those that were loaded or paid for before, fix the capacity, have the runs built.
 """
 
-import hashlib
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,25 +16,24 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from scumble.errors import BadRows, Exists, InvalidParameter, ScumbleError, Unavailable, Unfinished
+from scumble.errors import Exists, InvalidParameter, ScumbleError, Unavailable, Unfinished
 from scumble.index.slack import release_bound
-from scumble.owner.encoding import dummy_rows, encode_rows
 from scumble.owner.indexes import IndexSpec, capacity_cost
 from scumble.owner.ledger import Ledger, Spend
 from scumble.owner.payments import Payment
 from scumble.owner.repeats import content_digest, lost_table, terms_of
+from scumble.owner.sending import Progress, Sender
 from scumble.owner.session import Session
 from scumble.owner.sources import can_reopen, open_source
 from scumble.owner.spends import load_partition
 from scumble.owner.versions import Versions
 from scumble.privacy.budget import Budget, Exact, exact
 from scumble.privacy.noise import Noise
-from scumble.types import Domain, Schema, check_convertible, check_stated, parse_type, rank_rule, split_nullability
+from scumble.types import Domain, Schema, check_convertible, check_stated, parse_type, split_nullability
 from scumble.wire.catalog import Catalog, Run, Table
 from scumble.wire.charges import CAPACITY
-from scumble.wire.requests import Abandon, BeginLoad, Build, IndexOrder, Pay, Reserve, RowLayout
+from scumble.wire.requests import Abandon, BeginLoad, Build, IndexOrder, Pay, Reserve
 
 if TYPE_CHECKING:
     from scumble.owner.schema_file import SchemaFile
@@ -48,14 +46,9 @@ LONG_PAGE_ROWS = 4096  # without an index: no lookup reads more than it needs, a
 LEAST_LONG_CAPACITY = 1 << 16  # below, filling up the last page would show in what is stored
 MOST_LONG_BYTES = 1 << 16  # of a page: with wide columns there is nothing to gain
 MEMORY_BYTES = 2 << 30
-SENT_BYTES = 16 << 20  # of rows at a time
 CAPACITY_SHARE = Fraction(1, 10)  # of the cheapest index's epsilon, for a capacity that is drawn
 CAPACITY_EPSILON = Fraction(1, 10)  # for one without an index
 CAPACITY_BETA = Fraction(1, 10**12)
-
-Words = NDArray[np.int64]
-Progress = Callable[[str, int, int | None], None]
-"""Called now and then with what is being done, for how many rows it is done, and of how many if that is known."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +189,7 @@ def load(
     with Payment(ledger, table.id, attempt.batch, shown, spends, terms) as payment:
         with _abandoned(session):
             session.ask(_begin(table, orders, spends, options, attempt.batch))
-            sender = _Sender(session, table.schema, orders, progress, rows.rows, key.noise_key(), attempt.batch)
+            sender = Sender(session, table.schema, orders, progress, rows.rows, key.noise_key(), attempt.batch)
             sender.send_all(rows, options.capacity)
             payment.identify(content_digest(key.content_key(), table.schema, sender.digest), again=options.again)
             sender.batch_name = payment.batch
@@ -374,75 +367,7 @@ def _indexes_of(table: Table, indexes: Sequence[IndexSpec]) -> list[IndexSpec]:
     return [named[name] for name in there or named]
 
 
-# --- rows ------------------------------------------------------------------------------------------
-
-
-class _Sender:
-    """Sends rows in batches whose sizes depend only on how many rows there are in the end, dummies included."""
-
-    def __init__(
-        self,
-        session: Session,
-        schema: Schema,
-        orders: Sequence[IndexOrder],
-        progress: Progress,
-        expected: int | None,
-        noise_key: bytes,
-        batch: str,
-    ) -> None:
-        self._noise_key, self.batch_name = noise_key, batch
-        self.session, self._progress, self._expected = session, progress, expected
-        self._layout = layout = RowLayout(schema, tuple(order.domain.size for order in orders))
-        for order in orders:  # what the enclave would refuse is refused before anything is sent
-            rank_rule(schema[order.attribute].type, order.domain)
-        self._keys = [(schema.place(order.attribute), order.domain) for order in orders]
-        self._batch = np.empty((max(1, SENT_BYTES // (8 * layout.words)), layout.words), np.int64)
-        self._filled = 0
-        self._hash = hashlib.sha256()
-        self.rows = 0
-
-    @property
-    def digest(self) -> bytes:
-        """SECRET: the SHA-256 of the rows sent so far, which never leaves this machine but under a key."""
-        return self._hash.digest()
-
-    def noise(self, epsilon: Fraction, beta: Fraction) -> Noise:
-        """The noise of the number of rows sent so far: the same if the same rows come again under the same batch."""
-        return Noise.derived(
-            self._noise_key, "capacity", batch=self.batch_name, terms=(epsilon, beta), digest=self.digest
-        )
-
-    def send_all(self, batches: Any, capacity: int | None) -> None:
-        """Encode and send every row of a source; BadRows if there are more than the capacity."""
-        for batch in batches:
-            if capacity is not None and self.rows + len(batch) > capacity:
-                raise BadRows("there are more rows than the capacity", hint="give a larger --capacity")
-            rows = encode_rows(batch, self._layout, self._keys, first_row=self.rows + 1)
-            self._hash.update(np.ascontiguousarray(rows[:, : self._layout.key_offset]).data)  # without the ranks
-            self._send(rows)
-
-    def fill(self, capacity: int) -> None:
-        """Send dummies until there are as many rows as the capacity."""
-        while self.rows < capacity:
-            self._send(dummy_rows(min(capacity - self.rows, len(self._batch)), self._layout))
-        self._flush()
-
-    def _send(self, rows: Words) -> None:
-        at = 0
-        while at < len(rows):
-            take = min(len(rows) - at, len(self._batch) - self._filled)
-            self._batch[self._filled : self._filled + take] = rows[at : at + take]
-            self._filled += take
-            at += take
-            if self._filled == len(self._batch):
-                self._flush()
-        self.rows += len(rows)
-        self._progress("loading", self.rows, self._expected)
-
-    def _flush(self) -> None:
-        if self._filled:
-            self.session.send_rows(self._batch[: self._filled])
-            self._filled = 0
+# --- capacity --------------------------------------------------------------------------------------
 
 
 def _fix_capacity(

@@ -8,7 +8,7 @@ the enclave. A lost session is opened again, and a changed key is read again.
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from scumble.errors import (
     KeyRefused,
     Locked,
     Refused,
+    ScumbleError,
     Stale,
     Tampered,
     Unavailable,
@@ -37,7 +38,7 @@ from scumble.wire.catalog import Catalog
 from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant, parse_public_key
 from scumble.wire.lineage import Draft, Seen, check_follows, data_key_hash, is_derived, title_at
-from scumble.wire.requests import Create, Open, Opened, Request, Restore
+from scumble.wire.requests import Create, Look, Open, Opened, Request, Restore, Rollback, Settle
 from scumble.wire.storage import Service
 
 __all__ = ["Versions", "begin", "check_opened"]
@@ -100,6 +101,8 @@ class Versions:
         self.accepted_restored = False
         self._held = ExitStack()
         self._writing, self._unwitnessed = False, False
+        self.unsettled = 0
+        """How many changes the session has made to the version that is open, for itself alone."""
         self._changed = changed
         self._key_print = key_file.fingerprint(key_path) if key_print is None else key_print
         try:
@@ -192,6 +195,11 @@ class Versions:
         before: Session | None = getattr(self, "session", None)
         if before is not None:
             before.close()
+        if self.unsettled:
+            self.unsettled = 0
+            raise Unavailable(
+                "the session was lost, and the transaction with it", hint="nothing was changed: try again"
+            )
         while True:
             try:
                 self._open_with_key(accept_restored=accept_restored)
@@ -344,6 +352,8 @@ class Versions:
         self._expected_owner = None
         self._changed()
         self._remember(opened)
+        if self.unsettled:  # they are on top of this version now, if only rights have changed
+            self._look()
 
     def _opened_since(self, seen: Seen | None) -> Opened:
         return self.session.ask(self._opening(seen))
@@ -377,6 +387,32 @@ class Versions:
         return Anchor(self.catalog.version, self._hash, self.catalog.restores)
 
     # --- changes -----------------------------------------------------------------------------------
+
+    def work(self, request: Request[Any] | None = None) -> None:
+        """Count one more change of the version that is open, which `request` asks for if it was not made yet."""
+        if request is not None:
+            self.session.ask(request)
+        self.unsettled += 1
+        self._look()
+
+    def _look(self) -> None:
+        """See the changes that nobody else sees yet."""
+        self.catalog = self.session.ask(Look()).catalog
+        self._changed()
+
+    def settle(self) -> None:
+        """Make the changes so far a version."""
+        changes, self.unsettled = self.unsettled, 0
+        if changes:
+            self.change(Settle(changes))
+
+    def roll_back(self) -> None:
+        """Give up the changes so far."""
+        if self.unsettled:
+            self.unsettled = 0
+            with suppress(ScumbleError):  # a session that was lost has forgotten them
+                self.session.ask(Rollback())
+                self._look()
 
     def change(self, request: Request[Any], successor: OwnerKey | None = None) -> bool:
         """Have a version drafted, sign it, and go on with it; False if there was nothing to change.

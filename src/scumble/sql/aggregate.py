@@ -22,7 +22,7 @@ from scumble.types import Schema
 from scumble.wire.catalog import Table
 from scumble.wire.plan import MAX_GROUPS, Aggregate, Aggregates, Expression, Function
 
-__all__ = ["GROUPS", "AggregateQuery", "Output", "aggregate_query", "arithmetic"]
+__all__ = ["GROUPS", "AggregateQuery", "Output", "aggregate_query", "arithmetic", "rescaled"]
 
 GROUPS = "__groups"
 """The table that the final SQL of an aggregate query reads."""
@@ -343,13 +343,14 @@ def _product(left: Argument, right: Argument) -> Argument | None:
 
 def _sum(node: exp.Expr, left: Argument, right: Argument) -> Argument | None:
     scale = max(left.scale, right.scale)
-    sides = [_rescaled(side, scale) for side in (left, right)]
+    sides = [rescaled(side, scale) for side in (left, right)]
     if None in sides:
         return None
     return Argument(("+" if isinstance(node, exp.Add) else "-", *sides), scale)
 
 
-def _rescaled(side: Argument, scale: int) -> Expression | None:
+def rescaled(side: Argument, scale: int) -> Expression | None:
+    """The same with more digits after the point; None if the factor is too large."""
     if side.scale == scale:
         return side.expression
     factor = 10 ** (scale - side.scale)

@@ -15,7 +15,7 @@ from scumble.sql.plan import TableAccess
 from scumble.sql.statement import Bound
 from scumble.types import Schema
 from scumble.wire.channel import PADDED_BYTES
-from scumble.wire.plan import Aggregates
+from scumble.wire.plan import Aggregates, RowColumns
 
 __all__ = ["Explanation", "ScanExplanation", "TableExplanation", "explain"]
 
@@ -194,9 +194,10 @@ def _chance_of_loss(accesses: Sequence[TableAccess]) -> float:
 
 def _answer(access: TableAccess, schema: Schema) -> tuple[str, int, int]:
     output = access.plan.output
-    if not isinstance(output, Aggregates):
+    if isinstance(output, RowColumns):
         width = 1 + sum(schema.columns[place].answer_row_bytes for place in output.columns)
         return "rows, blanked where they do not match", access.rows, access.rows * width
+    assert isinstance(output, Aggregates)  # noqa: S101  changes.py explains changes
     return "aggregate states", prod(output.group_sizes(schema)), 8 * output.layout(schema)[1]
 
 

@@ -13,7 +13,17 @@ from sqlglot import exp
 from scumble.sql.parse import Parsed, Span, bad, unsupported
 from scumble.wire.catalog import Catalog, Table
 
-__all__ = ["Occurrence", "Scope", "only_table", "refuse_unknown_columns", "renaming", "scopes_of", "unqualified"]
+__all__ = [
+    "Occurrence",
+    "Scope",
+    "only_table",
+    "refuse_unknown_columns",
+    "renaming",
+    "scopes_of",
+    "suggestion",
+    "table_named",
+    "unqualified",
+]
 
 SYSTEM_SCHEMAS = {"information_schema", "pg_catalog", "system", "temp"}
 
@@ -123,7 +133,7 @@ def scopes_of(parsed: Parsed, catalog: Catalog) -> list[Scope]:
     for node in parsed.tree.find_all(exp.Table):
         if not isinstance(node.this, exp.Identifier) or _is_cte(node):
             continue
-        table = _table(parsed.text, node, catalog)
+        table = table_named(parsed.text, node, catalog)
         select = node.find_ancestor(exp.Select)
         if select is None:
             raise unsupported(parsed.text, "a table can stand in the FROM of a SELECT only", node)
@@ -176,17 +186,18 @@ def _quoted(name: str) -> str:
     return '"' + name[1:-1].replace('"', '""') + '"' if name.startswith("'") else name
 
 
-def _table(text: str, node: exp.Table, catalog: Catalog) -> Table:
+def table_named(text: str, node: exp.Table, catalog: Catalog) -> Table:
+    """The table that a name in a statement means; BadQuery if there is none."""
     schema = node.db.lower()
     if schema in SYSTEM_SCHEMAS or node.catalog.lower() in SYSTEM_SCHEMAS:
         raise unsupported(text, "system tables cannot be queried", node, hint="`scumble tables` lists what is there")
     if node.name in catalog and schema in ("", "main") and not node.catalog:
         return catalog.table(node.name)
     names = [table.name for table in catalog.tables]
-    raise bad(text, f"there is no table {node.name!r}", node, hint=_suggestion(node.name, names, "tables"))
+    raise bad(text, f"there is no table {node.name!r}", node, hint=suggestion(node.name, names, "tables"))
 
 
-def _suggestion(name: str, names: list[str], what: str) -> str:
+def suggestion(name: str, names: list[str], what: str) -> str:
     """A hint that lists all names, and proposes the one that is most like the wrong one."""
     if not names:
         return f"there are no {what}"
@@ -288,5 +299,5 @@ def _refuse_bare(parsed: Parsed, column: exp.Column, chain: list[exp.Select], by
 
 def _unknown(parsed: Parsed, column: exp.Column, tables: list[Occurrence]) -> Exception:
     names = list(dict.fromkeys(known.name for occurrence in tables for known in occurrence.table.schema))
-    hint = _suggestion(column.name, names, "columns")
+    hint = suggestion(column.name, names, "columns")
     return bad(parsed.text, f"there is no column {column.name!r}", column, hint=hint)

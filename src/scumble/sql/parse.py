@@ -5,6 +5,7 @@ and what the order of rows decides: an answer depends on the tables, the query's
 Errors underline what they are about. Only the owner's side sees the text.
 """
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from scumble.errors import BadQuery, QueryError, UnsupportedQuery
 
-__all__ = ["Parameter", "Parsed", "Span", "bad", "edited", "parse", "reads_clock", "unsupported"]
+__all__ = ["Parameter", "Parsed", "Span", "bad", "edited", "is_query", "parse", "reads_clock", "unsupported"]
 
 DIALECT = DuckDB()
 
@@ -27,6 +28,9 @@ ENDS_AN_EXPRESSION = {
     TokenType.L_BRACKET, TokenType.R_BRACE,
 }  # fmt: skip
 BEGINS_A_QUERY = {TokenType.SELECT, TokenType.WITH, TokenType.VALUES, TokenType.FROM, TokenType.L_PAREN}
+
+ASKS = {"PIVOT", "UNPIVOT", "DESCRIBE", "SHOW", "SUMMARIZE", "EXPLAIN"}
+"""What begins other statements that change nothing. They are refused as queries."""
 
 KEYWORDS = {
     TokenType.SELECT: "SELECT",
@@ -165,6 +169,22 @@ class Parsed:
                     return span
         return None
 
+    def text_of(self, node: exp.Expr) -> str:
+        """The text of the query, or of the FROM, inside of a statement that changes something."""
+        is_from = isinstance(node, exp.From)
+        begins = {TokenType.FROM} if is_from else {TokenType.SELECT, TokenType.VALUES, TokenType.WITH, TokenType.FROM}
+        depth, start = 0, -1
+        for token, following in zip(self.tokens, [*self.tokens[1:], None], strict=True):
+            if depth == 0 and start < 0 and token.token_type in begins:
+                start = token.start
+            conflict = token.token_type is TokenType.ON and following and following.text.upper() == "CONFLICT"
+            if depth == 0 and start >= 0 and (conflict or (is_from and token.token_type is TokenType.WHERE)):
+                return self.text[start : token.start].rstrip()
+            depth += (token.token_type in OPENING) - (token.token_type in CLOSING)
+        if start < 0:
+            raise bad(self.text, "it cannot be told where the rows begin", node, hint="without parentheses around them")
+        return self.text[start : self.tokens[-1].end + 1]
+
     def _parenthesised(self, number: int) -> Span | None:
         """From a token to the end of the parentheses that follow it."""
         depth = 0
@@ -200,8 +220,8 @@ class Parsed:
         return {name: Span(start, stop) for (name, start), stop in zip(starts, stops, strict=True)}
 
 
-def parse(text: str) -> Parsed:
-    """Parse one SELECT statement."""
+def parse(text: str, *, change: bool = False) -> Parsed:
+    """Parse one SELECT statement, or with `change` one that changes something."""
     try:
         tokens = DIALECT.tokenize(text + "\n")  # which misreads a string at the very end
     except SqlglotError as error:
@@ -215,20 +235,42 @@ def parse(text: str) -> Parsed:
             rest = Span(tokens[number + 1].start, tokens[-1].end + 1)
             raise unsupported(text, "there is more than one statement", rest, hint="send one at a time")
     named, parameters = _named_parameters(text, tokens)
-    tree = _tree(text, named)
+    tree = _changing_tree(text, named) if change else _tree(text, named)
     if sum(1 for _ in tree.find_all(exp.Placeholder)) != len(parameters):
         raise bad(text, "a parameter stands where there can be none", parameters[0].span if parameters else None)
     _refuse_forbidden(text, tree)
     return Parsed(text, tree, tuple(tokens), parameters)
 
 
-def _tree(text: str, tokens: list[Token]) -> exp.Expr:
-    first = tokens[0]
+def is_query(text: str) -> bool:
+    """Whether a statement asks, as far as its first word tells; what cannot be read is taken for a question, too."""
     try:
-        trees = DIALECT.parser().parse(tokens, text) if first.token_type in BEGINS_A_QUERY else []
+        tokens = DIALECT.tokenize(text + "\n")
+    except SqlglotError:
+        return True
+    return not tokens or tokens[0].token_type in BEGINS_A_QUERY or tokens[0].text.upper() in ASKS
+
+
+def _trees(text: str, tokens: list[Token]) -> list[exp.Expr | None]:
+    try:
+        trees: list[exp.Expr | None] = DIALECT.parser().parse(tokens, text)
+        return trees
     except SqlglotError as error:
         details = getattr(error, "errors", [])
         raise bad(text, "this is not SQL: " + _reason(details), _error_span(text, details)) from error
+
+
+def _changing_tree(text: str, tokens: list[Token]) -> exp.Expr:
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of statements that it does not know: so do we
+    tree = next(iter(_trees(text, tokens)), None)
+    if tree is None:
+        raise bad(text, "this is not SQL", Span(tokens[0].start, tokens[0].end + 1))
+    return tree
+
+
+def _tree(text: str, tokens: list[Token]) -> exp.Expr:
+    first = tokens[0]
+    trees = _trees(text, tokens) if first.token_type in BEGINS_A_QUERY else []
     tree = trees[0] if len(trees) == 1 else None
     while isinstance(tree, exp.Subquery) and not tree.args.get("alias") and isinstance(tree.this, exp.Query):
         if any(value for key, value in tree.args.items() if key != "this"):
@@ -239,7 +281,7 @@ def _tree(text: str, tokens: list[Token]) -> exp.Expr:
             text,
             "only queries are answered: SELECT, WITH, VALUES, UNION",
             Span(first.start, first.end + 1),
-            hint="`scumble load` adds rows, and `scumble explain` shows plans",
+            hint="`execute` takes statements that change something, and `explain` shows plans",
         )
     return tree
 
@@ -329,7 +371,7 @@ def _refuse_forbidden(text: str, tree: exp.Expr) -> None:
         match node:
             case exp.TableSample():
                 raise unsupported(text, "a sample depends on chance and on the order of rows", node.parent)
-            case exp.DDL() | exp.DML() | exp.Command() | exp.Into() | exp.Lock():
+            case exp.DDL() | exp.DML() | exp.Command() | exp.Into() | exp.Lock() if node is not tree:
                 raise unsupported(text, "only queries are answered, nothing that changes data", node)
             case exp.Join() if (node.args.get("method") or "").upper() == "POSITIONAL":
                 raise unsupported(text, "a positional join depends on the order of rows", node)

@@ -214,6 +214,10 @@ def _access(paths: "Paths", guards: "list[tuple[Path, Cover]]", words: list[int]
     return TableAccess(plan, bounds, tuple(scans), attributes, "a union reads less than any single index", paths)
 
 
+def _whole(run: Run, predicate: int) -> RunScan:
+    return RunScan(run, predicate, ((0, run.pages),), (), ((0, run.capacity),))
+
+
 class Path:
     """One way to the rows: by an attribute's index, or in the order of loading. Its `copy` may lack some columns."""
 
@@ -237,7 +241,7 @@ class Path:
         for run, index in zip(self.runs, self.indexes, strict=True):
             if keys is None or index is None:
                 if run.pages:
-                    scans.append(RunScan(run, predicate, ((0, run.pages),), (), ((0, run.capacity),)))
+                    scans.append(_whole(run, predicate))
                 continue
             scan = self._scan(run, index, keys, predicate)
             if scan.pages:
@@ -353,9 +357,12 @@ class Paths:
         low, high = words
         scans = []
         for run, index in zip(path.runs, path.indexes, strict=True):
-            first, last = path.type.rank_span(index.domain, (low,), (high,))  # type: ignore[union-attr]
+            if index is None:  # of the tail
+                scans.append(_whole(run, 0))
+                continue
+            first, last = path.type.rank_span(index.domain, (low,), (high,))
             if first <= last:
-                start, stop = _one_range(index, run.capacity, first, last)  # type: ignore[arg-type]
+                start, stop = _one_range(index, run.capacity, first, last)
                 if start < stop:
                     page = start // run.page_rows
                     pages = (page, (stop - 1) // run.page_rows - page + 1)

@@ -327,10 +327,12 @@ def on_column(draft: Draft, column: int) -> Draft:
     return draft
 
 
-def lay_out(draft: Draft) -> tuple[Predicate, Bounds]:
-    """The predicate that the enclave gets, its tests with offsets into the bounds, and these bounds."""
+def lay_out(draft: Draft, offset: int = 0) -> tuple[Predicate, Bounds]:
+    """The predicate that the enclave gets, its tests with offsets into the bounds, and these bounds.
+
+    The bounds begin at `offset` of the words that travel.
+    """
     entries: list[Entry] = []
-    offset = 0
 
     def placed(part: Draft) -> Predicate:
         nonlocal offset

@@ -120,6 +120,9 @@ def _table_shapes(fields: dict[str, Any]) -> list[tuple[str, Shape]]:
         sizes = [page_rows * size // 8 + TAG_BYTES for size in row_bits]
         shape = [(pages if place in held else 0, size) for place, size in enumerate(sizes)]
         shapes.append((run["id"], Shape.of(shape)))
+        for layer in run.get("layers", ()):
+            sizes_there = [sizes[place] if place >= 0 else page_rows + TAG_BYTES for place in layer["columns"]]
+            shapes.append((layer["id"], Shape.of([(layer["pages"], size) for size in sizes_there])))
     return shapes
 
 

@@ -2,7 +2,8 @@
 
 It is the open part of a manifest: what the provider may know. A table's rows were loaded in batches; for every batch
 there is one run for each indexed attribute, a copy of the batch's rows sorted by that attribute, with all of their
-columns or with some. If none of them has all, one more run has, in the order of loading.
+columns or with some. If none of them has all, one more run has, in the order of loading. Rows that were inserted are in
+the *tail*: runs without an index, which every query reads whole. What was changed since lies in layers over a run.
 """
 
 import base64
@@ -17,13 +18,42 @@ from scumble.types import Schema
 from scumble.wire.lineage import Title
 
 TAG_BYTES = 16
+LIVE = -1
+"""The place of a run's hidden column: a byte for each row, 0 once it was deleted. Where no layer has it, all are 1."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """PUBLIC: pages of some columns of a run that were rewritten, as an object of its own, under a key of its own.
+
+    What it has stands for the same pages of the run and of the layers before it.
+    """
+
+    id: str
+    first_page: int
+    pages: int
+    columns: tuple[int, ...]
+    tag_hashes: tuple[str, ...]
+
+    @property
+    def end_page(self) -> int:
+        return self.first_page + self.pages
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "columns": list(self.columns), "tag_hashes": list(self.tag_hashes)}
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Self:
+        return cls(**{**fields, "columns": tuple(fields["columns"]), "tag_hashes": tuple(fields["tag_hashes"])})
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """PUBLIC: an immutable sorted copy of one batch of rows. Its index is a file's bytes here: planners decode it.
+    """PUBLIC: a sorted copy of one batch of rows. Its index is a file's bytes here: planners decode it.
 
-    `columns` are the places of the columns that it holds, ascending; None stands for all of the table's.
+    `columns` are the places of the columns that it holds, ascending; None stands for all of the table's. `layers` have
+    what was rewritten since, oldest first. A run of the `tail` has no index, and belongs to every copy of the table.
+    `merged` names the batches that were made one, if it is not of a single one.
     """
 
     id: str
@@ -34,6 +64,14 @@ class Run:
     index: bytes | None
     tag_hashes: tuple[str, ...]
     columns: tuple[int, ...] | None = None
+    layers: tuple[Layer, ...] = ()
+    tail: bool = False
+    merged: tuple[str, ...] = ()
+
+    @property
+    def batches(self) -> tuple[str, ...]:
+        """The batches whose rows it has."""
+        return self.merged or (self.batch,)
 
     @property
     def pages(self) -> int:
@@ -44,18 +82,31 @@ class Run:
         """Whether it has all of these columns."""
         return self.columns is None or all(place in self.columns for place in places)
 
+    @property
+    def has_dead(self) -> bool:
+        """Whether rows of it may have been deleted."""
+        return any(LIVE in layer.columns for layer in self.layers)
+
     def to_json(self) -> dict[str, Any]:
-        """As release 0.1 wrote it, if it holds all columns."""
+        """As release 0.1 wrote it, if it holds all columns, and nothing was changed or inserted."""
         index = None if self.index is None else base64.b64encode(self.index).decode()
         fields = {**asdict(self), "index": index, "tag_hashes": list(self.tag_hashes)}
-        held = fields.pop("columns")
-        return fields if held is None else {**fields, "columns": list(held)}
+        more = {
+            "columns": None if self.columns is None else list(self.columns),
+            "layers": [layer.to_json() for layer in self.layers] or None,
+            "tail": self.tail or None,
+            "merged": list(self.merged) or None,
+        }
+        kept = {name: value for name, value in fields.items() if name not in more}
+        return kept | {name: value for name, value in more.items() if value is not None}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
         index = None if fields["index"] is None else base64.b64decode(fields["index"])
         columns = tuple(fields["columns"]) if "columns" in fields else None
-        return cls(**{**fields, "index": index, "tag_hashes": tuple(fields["tag_hashes"]), "columns": columns})
+        layers = tuple(map(Layer.from_json, fields.get("layers", ())))
+        read = {"index": index, "tag_hashes": tuple(fields["tag_hashes"]), "columns": columns, "layers": layers}
+        return cls(**{**fields, **read, "merged": tuple(fields.get("merged", ()))})
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,14 +121,24 @@ class Table:
     @cached_property
     def attributes(self) -> tuple[str | None, ...]:
         """The attributes that the runs are sorted by, in the order of their making; None for the order of loading."""
-        return tuple(dict.fromkeys(run.attribute for run in self.runs))
+        return tuple(dict.fromkeys(run.attribute for run in self.settled or self.tail))
+
+    @cached_property
+    def settled(self) -> tuple[Run, ...]:
+        """The runs of batches, each of which has as many as there are copies."""
+        return tuple(run for run in self.runs if not run.tail)
+
+    @cached_property
+    def tail(self) -> tuple[Run, ...]:
+        """The runs of rows that were inserted."""
+        return tuple(run for run in self.runs if run.tail)
 
     @cached_property
     def _runs_by(self) -> dict[str | None, tuple[Run, ...]]:
-        return {a: tuple(run for run in self.runs if run.attribute == a) for a in self.attributes}
+        return {a: (*(run for run in self.settled if run.attribute == a), *self.tail) for a in self.attributes}
 
     def runs_by(self, attribute: str | None) -> tuple[Run, ...]:
-        """The runs sorted by one attribute: together they hold every row once."""
+        """The runs sorted by one attribute, and the tail: together they hold every row once."""
         return self._runs_by[attribute]
 
     @cached_property
@@ -90,8 +151,12 @@ class Table:
         return tuple(range(len(self.schema))) if run.columns is None else run.columns
 
     def run_bytes(self, run: Run) -> int:
-        """How many sealed bytes a run has."""
-        return run.pages * sum(self.slot_bytes(place, run.page_rows) for place in self.held(run))
+        """How many sealed bytes a run has, its layers included."""
+        whole = run.pages * sum(self.slot_bytes(place, run.page_rows) for place in self.held(run))
+        layers = [
+            (layer.pages, self.slot_bytes(place, run.page_rows)) for layer in run.layers for place in layer.columns
+        ]
+        return whole + sum(pages * slot for pages, slot in layers)
 
     @property
     def capacity(self) -> int:
@@ -117,7 +182,8 @@ class Table:
 
     def slot_bytes(self, column: int, page_rows: int) -> int:
         """How many bytes a sealed page of a column takes."""
-        return self.schema.columns[column].page_bytes(page_rows) + TAG_BYTES
+        size = page_rows if column == LIVE else self.schema.columns[column].page_bytes(page_rows)
+        return size + TAG_BYTES
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -150,7 +216,14 @@ class Table:
         held = set(self.held(run))
         places = [place for place in range(len(self.schema)) if place in held]
         own = run.columns is None or run.attribute in [self.schema.columns[place].name for place in places]
-        return own and list(self.held(run)) == places and dict(self.copies)[run.attribute] == run.columns
+        alike = run.columns is None if run.tail else dict(self.copies)[run.attribute] == run.columns
+        layered = all(self._is_layer_of(run, layer) for layer in run.layers)
+        return own and list(self.held(run)) == places and alike and layered and not (run.tail and run.attribute)
+
+    def _is_layer_of(self, run: Run, layer: Layer) -> bool:
+        known = {LIVE, *self.held(run)}
+        once = len(set(layer.columns)) == len(layer.columns) == len(layer.tag_hashes) > 0
+        return once and known.issuperset(layer.columns) and 0 <= layer.first_page < layer.end_page <= run.pages
 
 
 @dataclass(frozen=True, eq=False)

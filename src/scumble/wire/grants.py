@@ -18,8 +18,11 @@ from scumble.errors import InvalidParameter
 from scumble.wire.lineage import Certificate
 from scumble.wire.messages import read_fraction
 
-Right = Literal["read", "load"]
-RIGHTS: tuple[Right, ...] = ("read", "load")
+Right = Literal["read", "load", "insert", "change"]
+RIGHTS: tuple[Right, ...] = ("read", "load", "insert", "change")
+"""To query; to load batches with indexes, from an allotment; to add rows to the tail; to update and delete rows, which
+tells how many match, and so needs the right to read as well."""
+WRITING: frozenset[Right] = frozenset(("load", "insert", "change"))
 
 KEY_BYTES = 32
 SALT_BYTES = 16
@@ -33,7 +36,8 @@ _TEXT = re.compile(_PREFIX + "([0-9a-f]{64})([0-9a-f]{8})")
 
 @dataclass(frozen=True)
 class Grant:
-    """Somebody's rights: to read tables, or to load into them for no more than an allotment of epsilon and delta.
+    """Somebody's rights: to read and change tables, or to load into them for no more than an allotment of epsilon and
+    delta.
 
     The owner signs them. What was used, and which of the tables were dropped (`gone`), changes afterwards. The salt
     keeps others from guessing the terms behind the hash that the owner's signature is over.
@@ -61,7 +65,9 @@ class Grant:
         if not self.tables or len(self.tables) > MOST_TABLES:
             raise InvalidParameter("a grant names at least one table, and at most 256", hint="--table visits")
         if not all(rights and rights <= set(RIGHTS) for rights in self.tables.values()):
-            raise InvalidParameter("a right is to read or to load", hint="read is usual")
+            raise InvalidParameter(f"a right is one of {', '.join(RIGHTS)}", hint="read is usual")
+        if any("change" in rights and "read" not in rights for rights in self.tables.values()):
+            raise InvalidParameter("who may change rows learns how many there are", hint="grant read as well")
         if min(self.epsilon, self.delta, self.used_epsilon, self.used_delta) < 0 or self.delta >= 1:
             raise InvalidParameter("an allotment cannot be negative, nor delta 1", hint="--epsilon 0.5")
         object.__setattr__(self, "tables", {name.lower(): rights for name, rights in self.tables.items()})

@@ -14,6 +14,7 @@ from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeAlias,
 
 from scumble.errors import InvalidParameter
 from scumble.types import Schema
+from scumble.wire.catalog import LIVE
 
 # --- predicates: which rows -------------------------------------------------------------------------
 #
@@ -302,6 +303,59 @@ class RowColumns:
 
 
 @dataclass(frozen=True)
+class Assignment:
+    """What a column becomes in the rows that match: None stands for a value among the bounds.
+
+    That is the words at `offset`, and one more that is 1, or 0 for null: whether it is null is no part of the shape.
+    Otherwise it is an expression: another column of the same type, or arithmetic on numbers.
+    """
+
+    column: int
+    offset: int
+    expression: Expression | None = None
+
+    @cached_property
+    def columns(self) -> frozenset[int]:
+        return _columns(self.expression)
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """Change the rows that match, and answer with how many they are: a word for each scan and predicate.
+
+    `assignments` has what rows become that match each predicate; a row that matches several follows the first. Without
+    assignments, rows are deleted. A change that `copies` leaves the rows as they are, and adds to the tail a run for
+    each scan, with the changed rows and as many rows as were read. Every scan names predicate 0, and stands for all.
+    """
+
+    assignments: tuple[tuple[Assignment, ...], ...]
+    copies: bool = False
+
+    @property
+    def deletes(self) -> bool:
+        return not any(self.assignments)
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """The places of the columns that are rewritten."""
+        return (LIVE,) if self.deletes else tuple(sorted({one.column for each in self.assignments for one in each}))
+
+    def reads(self, schema: Schema) -> list[int]:
+        """The places of the columns that are read for it."""
+        if self.copies:
+            return list(range(len(schema)))
+        read = [place for each in self.assignments for one in each for place in (one.column, *sorted(one.columns))]
+        return list(dict.fromkeys(read))
+
+    @property
+    def nodes(self) -> int:
+        return len(self.assignments) + sum(_size(one.expression) for each in self.assignments for one in each)
+
+
+Output: TypeAlias = "Aggregates | RowColumns | Rewrite"
+
+
+@dataclass(frozen=True)
 class Plan:
     """PUBLIC in shape: for one table, predicates, and what to do with what matches.
 
@@ -310,7 +364,7 @@ class Plan:
 
     table: str
     predicates: tuple[Predicate, ...]
-    output: Aggregates | RowColumns
+    output: Output
     nodes: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
@@ -329,13 +383,23 @@ class Plan:
             case Aggregates(aggregates, group_by):
                 fields["aggregates"] = [[a.function, a.argument] for a in aggregates]
                 fields["group_by"] = list(group_by)
+            case Rewrite(assignments, copies):
+                fields["copies"] = copies
+                fields["rewrite"] = [[[one.column, one.offset, one.expression] for one in each] for each in assignments]
         return fields
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
-        output: Aggregates | RowColumns
+        output: Output
         if "columns" in fields:
             output = RowColumns(tuple(fields["columns"]))
+        elif "rewrite" in fields:
+            output = Rewrite(
+                tuple(
+                    tuple(Assignment(at, to, _tuples(value)) for at, to, value in each) for each in fields["rewrite"]
+                ),
+                fields["copies"],
+            )
         else:
             aggregates = tuple(Aggregate(function, _tuples(argument)) for function, argument in fields["aggregates"])
             output = Aggregates(aggregates, tuple(fields["group_by"]))

@@ -229,6 +229,26 @@ class ForgetPlans(Request[None], task="forget", by_analyst=True):
     """Forget all plans: their numbers begin at 0 again."""
 
 
+# --- changes -----------------------------------------------------------------------------------------
+#
+# An execution of a plan that rewrites rows changes the version that the session has open, for itself alone: further
+# executions see it, and others once it was settled and committed.
+
+
+class Look(Request[Opened], task="look", by_analyst=True):
+    """Show the version that is open, with the changes that were made to it and not settled yet."""
+
+
+class Settle(Request[Draft], task="settle", by_analyst=True):
+    """Draft a version with the changes that were made, of which there are so many: Stale if some were lost."""
+
+    changes: int
+
+
+class Rollback(Request[None], task="rollback", by_analyst=True):
+    """Forget the changes that were not settled."""
+
+
 # --- loads -------------------------------------------------------------------------------------------
 
 
@@ -263,7 +283,7 @@ class BeginLoad(Request[LoadBegun], task="load", by_analyst=True, most_bytes=LOA
     """Expect rows for a table, a new one or one that is there with the same columns and indexes.
 
     `batch` is the client's name for the rows: what has been loaded under it is not loaded again. `capacity_cost` is the
-    epsilon and delta that were paid for the capacity.
+    epsilon and delta that were paid for the capacity. Rows for the `tail` have no indexes, whatever the table has.
     """
 
     batch: str
@@ -274,6 +294,7 @@ class BeginLoad(Request[LoadBegun], task="load", by_analyst=True, most_bytes=LOA
     orders: tuple[IndexOrder, ...]
     page_rows: int
     memory_bytes: int
+    tail: bool = False
 
 
 class Reserve(Request[None], task="reserve", by_analyst=True):
@@ -293,10 +314,14 @@ class Pay(Request[Draft | None], task="pay", by_analyst=True):
 
 
 class Build(Request[Draft | None], task="build", by_analyst=True):
-    """Make the runs, and draft a version that has them; nothing if the one that is open has the batch already."""
+    """Make the runs, and draft a version that has them; nothing if the one that is open has the batch already.
+
+    Within a transaction no version is drafted yet: `Settle` does that.
+    """
 
     real_rows: int
     batch: str
+    within: bool = False
 
 
 class Abandon(Request[None], task="abandon", by_analyst=True):

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
 from scumble.enclave.pages import DataKeys, Room, RunReader
+from scumble.enclave.queries import CompiledPlan
 from scumble.enclave.sessions import EnclaveSession, TrustedEnclave
 from scumble.enclave.versions import OpenVersion
 from scumble.wire.catalog import TAG_BYTES, Run, Table
@@ -26,7 +27,7 @@ class _UnpaddedSession(EnclaveSession):
     def _executed(self, body: memoryview) -> bytes:
         execution = unpack_execution(body)
         answer, prepared = self._execute(execution), self._plans[execution.plan]
-        if not isinstance(prepared.output, RowColumns):
+        if not isinstance(prepared, CompiledPlan) or not isinstance(prepared.output, RowColumns):
             return done(answer)
         runs = prepared.table.runs
         rows = sum(count * runs[scan.run].page_rows for scan in execution.scans for _, count in scan.pages)
@@ -45,6 +46,7 @@ class _UncheckedReader(RunReader):
 
     def __init__(self, storage: Storage, keys: DataKeys, table: Table, run: Run) -> None:
         super().__init__(storage, keys, table, run)
+        self._storage = storage
         self._cipher = AES(keys._derive(b"scumble run v1", bytes.fromhex(run.id)))
 
     def open_pages(self, column: int, first_page: int, pages: int, room: Room | None = None) -> NDArray[np.uint8]:

@@ -1,0 +1,51 @@
+"""INSERT, UPDATE and DELETE: after any history, the table is what DuckDB makes of the same statements."""
+
+# ruff: noqa: S608  statements are made of parts here
+
+from pathlib import Path
+from random import Random
+
+import histories
+import pytest
+from histories import Reference
+
+import scumble
+from scumble.owner.changing import ChangeReport
+from scumble.owner.database import Database
+
+
+def _database(folder: Path, rng: Random, count: int) -> tuple[Database, Reference]:
+    found = histories.table(histories.rows(rng, count))
+    db = scumble.create(folder / "db", limit=100)
+    db.load("t", found, indexes=histories.INDEXES, types=histories.TYPES, capacity=max(1, count), page_rows=64)
+    return db, Reference(found)
+
+
+def _check(db: Database, reference: Reference, rng: Random) -> None:
+    for where in ("TRUE", histories.condition(rng), histories.condition(rng)):
+        found = sorted(db.sql(f"SELECT * FROM t WHERE {where}").fetchall(), key=repr)
+        same = found == reference.rows(where)
+        assert same, f"other rows WHERE {where}"
+        count = db.sql(f"SELECT count(*), count(note) FROM t WHERE {where}").fetchall()[0]
+        assert count == (len(found), sum(row[4] is not None for row in found))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_history_of_changes_is_that_of_duckdb(tmp_path: Path, seed: int) -> None:
+    rng = Random(seed)  # noqa: S311
+    db, reference = _database(tmp_path, rng, rng.choice([0, 300]))
+    with db:
+        for number in range(12):
+            made = histories.statement(rng)
+            report = db.execute(made.sql, made.params)
+            assert isinstance(report, ChangeReport)
+            assert report.rows == reference.execute(made), made.sql
+            if number % 3 == 2:
+                _check(db, reference, rng)
+        epsilon = db.ledger.spent()
+        db.check()
+    with scumble.open(tmp_path / "db") as again:
+        _check(again, reference, rng)
+        again.rekey()
+        _check(again, reference, rng)
+        assert again.ledger.spent() == epsilon
