@@ -34,6 +34,7 @@ GROUPS = {
         "database.wide_rows",
         "database.storage",
         "database.widths",
+        "database.changes",
     ),
     "service": ("service.clients", "gateway"),
 }

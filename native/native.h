@@ -96,6 +96,7 @@ void scumble_check_text(const int64_t *x, size_t k, size_t n, int64_t max_bytes,
 void scumble_check_single(const int64_t *x, size_t n, uint8_t *out);
 void scumble_check_grid(const int64_t *x, const int64_t *ranks, size_t n, int64_t least, int64_t most, int64_t size,
                         const uint64_t *grid, uint8_t *out);
+void scumble_grid_ranks(const int64_t *x, size_t n, const uint64_t *grid, uint64_t reciprocal, int64_t *ranks);
 void scumble_fold_rows(const uint8_t *real, const uint8_t *dummy, size_t n, int64_t start, int64_t *ends);
 int64_t scumble_rows_agree(const int64_t *ends, int64_t least, int64_t most);
 /* cffi: end */

@@ -94,6 +94,24 @@ SCUMBLE_VECTOR void scumble_check_grid(const int64_t *x, const int64_t *ranks, s
     }
 }
 
+/* The rank of each word on a grid; of one that is not on it, some number that check_grid refuses. `reciprocal` is
+ * (2^64 - 1) / stride, so that the product falls short of the quotient by at most 2: no division, whose time would
+ * depend on the word. */
+void scumble_grid_ranks(const int64_t *x, size_t n, const uint64_t *grid, uint64_t reciprocal, int64_t *ranks)
+{
+    uint64_t origin = grid[0], scale = grid[1], rest = grid[2], stride = grid[3];
+    for (size_t i = 0; i < n; i++) {
+        uint64_t steps = ((uint64_t)x[i] - origin) * scale + rest;
+        uint64_t rank = (uint64_t)((unsigned __int128)steps * reciprocal >> 64), left = steps - rank * stride;
+        for (int step = 0; step < 2; step++) {
+            uint64_t more = (uint64_t)opaque(-(int64_t)(left >= stride));
+            left -= stride & more;
+            rank -= more;
+        }
+        ranks[i] = (int64_t)rank;
+    }
+}
+
 /* Takes further rows into account, of which the first has the number `start`: ends[0] is the least number of a row that
  * cannot be a real one, ends[1] the greatest of one that cannot be a dummy. */
 void scumble_fold_rows(const uint8_t *real, const uint8_t *dummy, size_t n, int64_t start, int64_t *ends)

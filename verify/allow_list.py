@@ -45,8 +45,16 @@ EXCEPTIONS = {
     ("queries.py", "given"): "a list of validities: empty if no column is nullable, which is public",
     ("queries.py", "not given"): "the same",
     ("loads.py", "keys.sort()"): "the oblivious sort of `Rows`, not an array's",
-    ("loads.py", "self._rows.sort(key_word, partial(placed.write_keys, key_word=key_word, seen=seen))"): "the same",
-    ("loads.py", "max([self._capacity, *(placed.capacity for placed in learned)])"): "capacities, which are public",
+    ("loads.py", "self._rows.sort(key_word, partial(where.write_keys, key_word=key_word, seen=seen))"): "the same",
+    ("loads.py", "max([self._capacity, *(where.capacity for where in learned)])"): "capacities, which are public",
+    ("flushes.py", "self._rows.sort(self._layout.key_offset)"): "the oblivious sort of `Rows`",
+    ("merges.py", "keys.sort()"): "the same",
+    (
+        "merges.py",
+        "rows.rows.sort(layout.key_offset, partial(where.write_keys, key_word=layout.key_offset, seen=seen))",
+    ): "the same",
+    ("kernels.py", "int(word[0])"): "how many rows are real, as a client states it of a load: handed on to be sealed",
+    ("kernels.py", "bool(flag[0] == 1)"): "whether a change is made at all, which the next version shows",
 }
 
 

@@ -45,7 +45,7 @@ CAUGHT = 9
 KERNELS = [
     "noise", "deviation", "mask-rows", "split-pages", "append-codes", "mask-intervals", "mask-compare", "count", "sum",
     "sum-squares", "min-max", "sum-floats", "sum-squares-floats", "wide-sum", "wide", "sort-rows", "merge-rows",
-    "compact", "place-rows", "curve", "check-text", "check-single", "check-grid", "fold-rows",
+    "compact", "place-rows", "curve", "check-text", "check-single", "check-grid", "grid-ranks", "fold-rows",
 ]  # fmt: skip
 PLANTED = ["branch", "gather", "early-exit", "filter", "group", "compact", "sort", "real-rows"]
 DIVISION = "division"

@@ -377,6 +377,12 @@ def _check_grid(lib: Any, make: Maker) -> None:
     )
 
 
+def _grid_ranks(lib: Any, make: Maker) -> None:
+    n, stride = make.size(), make.integer(1, 1 << 40)
+    grid = make.put(np.array([3, 5, 1, stride], np.uint64), "uint64_t *")
+    lib.scumble_grid_ranks(make.words(n), n, grid, (2**64 - 1) // stride, make.room(n))
+
+
 def _fold_rows(lib: Any, make: Maker) -> None:
     n, ends = make.size(), make.put(np.array([2**63 - 1, -1]))
     lib.scumble_fold_rows(make.mask(n), make.mask(n), n, make.integer(0, 1 << 37), ends)
@@ -404,7 +410,7 @@ KERNELS: dict[str, Callable[[Any, Maker], None]] = {
         ),
         *(_mask_compare, _aggregate, _aggregate_groups, _wide, _sort_rows, _merge_rows, _compact),
         *(_block_dummies, _place_rows, _curve),
-        *(_check_text, _check_single, _check_grid, _fold_rows, _rows_agree),
+        *(_check_text, _check_single, _check_grid, _grid_ranks, _fold_rows, _rows_agree),
     )
 }
 """By the start of their names, the kernels that each function calls: together the whole of native.h."""

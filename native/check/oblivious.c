@@ -245,6 +245,12 @@ static void check_grid_of(size_t n)
     scumble_check_grid(secret_words(n), secret_codes(n), n, -1000, (int64_t)1 << 61, 9, grid, malloc(n + 1));
 }
 
+static void grid_ranks_of(size_t n)
+{
+    static const uint64_t grid[] = {3, 5, 1, 12};
+    scumble_grid_ranks(secret_words(n), n, grid, UINT64_MAX / 12, malloc(8 * n + 1));
+}
+
 static void fold_rows_of(size_t n)
 {
     int64_t *ends = secret_words(2);
@@ -272,6 +278,7 @@ AT_SIZES(curve)
 AT_SIZES(check_text)
 AT_SIZES(check_single)
 AT_SIZES(check_grid)
+AT_SIZES(grid_ranks)
 AT_SIZES(fold_rows)
 
 /* Planted: a branch on a secret. */
@@ -400,6 +407,7 @@ int main(int argc, char **argv)
                    {"check-text", check_text},
                    {"check-single", check_single},
                    {"check-grid", check_grid},
+                   {"grid-ranks", grid_ranks},
                    {"fold-rows", fold_rows},
                    {"planted-branch", planted_branch},
                    {"planted-gather", planted_gather},

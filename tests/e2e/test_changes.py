@@ -30,16 +30,28 @@ def _check(db: Database, reference: Reference, rng: Random) -> None:
         assert count == (len(found), sum(row[4] is not None for row in found))
 
 
+def _upkeep(db: Database, rng: Random) -> None:
+    """Now and then, what changes no row."""
+    match rng.randrange(12):
+        case 0:
+            db.compact("t")
+        case 1:
+            db.flush("t", indexes=histories.INDEXES)
+        case 2 if rng.random() < 0.3:
+            db.vacuum()
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_history_of_changes_is_that_of_duckdb(tmp_path: Path, seed: int) -> None:
     rng = Random(seed)  # noqa: S311
     db, reference = _database(tmp_path, rng, rng.choice([0, 300]))
     with db:
-        for number in range(12):
+        for number in range(16):
             made = histories.statement(rng)
             report = db.execute(made.sql, made.params)
             assert isinstance(report, ChangeReport)
             assert report.rows == reference.execute(made), made.sql
+            _upkeep(db, rng)
             if number % 3 == 2:
                 _check(db, reference, rng)
         epsilon = db.ledger.spent()

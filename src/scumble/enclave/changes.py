@@ -60,6 +60,7 @@ class Rewriting:
             raise InvalidParameter("each predicate has its assignments", hint="upgrade Scumble")
         self.table, self.written, self.deletes, self.copies = table, wanted.written, wanted.deletes, wanted.copies
         self.predicates = [compiled(predicate, table.schema) for predicate in plan.predicates]
+        self.nullable = {place for place, column in enumerate(table.schema) if column.nullable}
         self.assignments = [
             [(one.column, _new_values(one, table.schema)) for one in each] for each in wanted.assignments
         ]
@@ -216,7 +217,7 @@ class _Work:
         version, table, page_rows = self._version, self._plan.table, run.page_rows
         reader, dummies = version.reader(run.id)
         count, name = sum(each for _, each in pages), os.urandom(16).hex()
-        made = Run(name, os.urandom(16).hex(), None, count * page_rows, page_rows, None, (), tail=True)
+        made = Run(name, os.urandom(16).hex(), None, count * page_rows, page_rows, None, (), tail=True, moved=True)
         writer = RunWriter(version.storage, version.keys, table, name, count, page_rows)
         live = LayerWriter(version.storage, version.keys, table, made, (LIVE,), (0, count))
         at = 0
@@ -250,18 +251,18 @@ class _Work:
         """Write columns as they become, of other rows as they are or zeros; 1 for the rows that match."""
         after = {place: _whole(batch.column(place), batch.rows) for place in written}
         matched, any_case = self._matched(batch, batch.alive(), scan), np.zeros(batch.rows, np.uint8)
-        for found, assignments in zip(matched, self._plan.assignments, strict=True):
-            any_case |= found
+        for case, assignments in enumerate(self._plan.assignments):
+            any_case |= matched[case]
             for place, new_values in assignments:
-                values, valid, right = new_values(batch, self._bounds, found)
+                values, valid, right = new_values(batch, self._bounds, matched[case])
                 self._right &= right
                 before = after[place]
-                after[place] = _chosen(found, values, before[0]), _chosen(found, valid, before[1])
-        if only_matching:
-            after = {place: (blanked(values, any_case), valid & any_case) for place, (values, valid) in after.items()}
-        for place, (values, valid) in after.items():
-            nullable = self._plan.table.schema.columns[place].nullable
-            writer.write_values(place, first_page, values, valid if nullable else None)
+                after[place] = _chosen(matched[case], values, before[0]), _chosen(matched[case], valid, before[1])
+        for place in written:
+            values, valid = after[place]
+            if only_matching:
+                values, valid = blanked(values, any_case), valid & any_case
+            writer.write_values(place, first_page, values, valid if place in self._plan.nullable else None)
         return any_case
 
 

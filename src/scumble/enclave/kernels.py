@@ -30,11 +30,13 @@ __all__ = [
     "Words",
     "aggregate",
     "append_codes",
+    "as_count",
     "check_grid",
     "check_single",
     "check_text",
     "cumulative_counts",
     "fold_rows",
+    "grid_ranks",
     "is_set",
     "mask_compare",
     "mask_intervals",
@@ -379,6 +381,16 @@ def check_grid(x: Words, ranks: Words, rule: GridRule) -> Mask:
     return out
 
 
+def grid_ranks(x: Words, rule: GridRule) -> Words:
+    """The rank of each word; of a word that has none, a number that `check_grid` refuses."""
+    n = len(x)
+    out = np.empty(n, _INT64)
+    grid = rule.origin, rule.scale, rule.rest, rule.stride
+    reciprocal = ((1 << 64) - 1) // rule.stride
+    lib.scumble_grid_ranks(_words(x, n), n, ffi.new("uint64_t[]", grid), reciprocal, _from_buffer(_WORDS, out))
+    return out
+
+
 def no_ends() -> Words:
     """What `fold_rows` starts from: no row that cannot be real, and none that cannot be a dummy."""
     out = np.empty(2, _INT64)
@@ -399,6 +411,11 @@ def rows_agree(ends: Words, least: int, most: int) -> bool:
     """
     agree: int = lib.scumble_rows_agree(_words(ends, 2), least, most)
     return agree == 1
+
+
+def as_count(word: Words) -> int:
+    """One word as a number, for where dummies begin: SECRET still, and never more than handed on."""
+    return int(word[0])
 
 
 def is_set(flag: Mask) -> bool:

@@ -9,26 +9,29 @@ columns page by page: those that the copy holds. The owner has spent and drawn e
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scumble.enclave import kernels
 from scumble.enclave.dummies import Dummies
 from scumble.enclave.grants import Cost, Payment
-from scumble.enclave.kernels import Words
+from scumble.enclave.grids import EarlierRuns, earlier_runs
 from scumble.enclave.orders import Copy, blocks_of, check_orders, copies_of, index_of, paid_budget
-from scumble.enclave.pages import DataKeys, RunWriter, reserve_run
+from scumble.enclave.pages import DataKeys, keep_tally, reserve_run
+from scumble.enclave.placing import Placed, placed
 from scumble.enclave.rows import Rows
+from scumble.enclave.sealing import seal_run
 from scumble.enclave.validation import RowCheck, rules_of
 from scumble.enclave.versions import OpenVersion
 from scumble.errors import Exists, InvalidParameter, Refused, Stale
 from scumble.index.contract import RunIndex
 from scumble.index.dp_plr import DESIGN
+from scumble.index.grid import NEW
 from scumble.index.kinds import kind_of
+from scumble.index.tally import Tally
 from scumble.privacy.noise import Fact, Noise, encode_facts
 from scumble.wire.catalog import Run, Table
 from scumble.wire.grants import Right
@@ -39,25 +42,7 @@ __all__ = ["Load", "begin_load", "loaded"]
 
 ANALYST_MEMORY_BYTES = 1 << 30
 _BATCH = re.compile("[0-9a-f]{32}")
-SEALED_ROWS = 1 << 16  # so many rows are turned into pages at a time
-
-
-@dataclass(frozen=True, eq=False)
-class _Placed:
-    """An index, and where the rows of its run go: PUBLIC the first two, SECRET the others."""
-
-    index: RunIndex
-    capacity: int
-    dummies: Dummies
-    filled: Words
-
-    def write_keys(self, chunk: Words, key_word: int, seen: Words) -> None:
-        """Write into rows what they are sorted by."""
-        blocks, ranks = self.index.blocks, self.index.domain.size
-        sorted_as = np.zeros(len(self.filled), np.int64)
-        if blocks is not None:
-            sorted_as[:] = 2 * blocks.bounds[1::2] - 1  # after the last rank of its first half
-        kernels.place_rows(chunk, key_word, ranks, self.filled, sorted_as, seen)
+DUMMY_ROWS = 1 << 16  # so many are added at a time
 
 
 class Load:
@@ -82,14 +67,21 @@ class Load:
         # Two chunks are merged at a time, and a third is being read or written.
         chunk_rows = memory_bytes // (24 * self._layout.words) // page_rows * page_rows
         self._rows = Rows(storage, self._layout.words, max(chunk_rows, page_rows))
+        self.replaces: tuple[Run, ...] = ()
+        """Runs whose rows these are: they leave the table."""
         self._check = RowCheck(self._layout, rules_of(table.schema, orders))
         self._hash = sha256()  # of the rows as they come, however they are cut
         self._noise_key = self._fingerprint = self._paid_for = b""
         self._capacity = 0
         self._keys: DataKeys | None = None
         self._names: list[str] = []
+        self._tallies: dict[str, Tally | None] = {}
+        self.earlier: dict[str, EarlierRuns] = {}
         self._spoiled = False
         self._built: tuple[tuple[Run, Dummies], ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     @property
     def right(self) -> Right:
@@ -114,6 +106,7 @@ class Load:
         BadRows if any of them does not fit the table, before it is paid for: which one it is, nobody learns.
         """
         self._check.settle(0, len(self._rows))
+        self._take_grids(len(self._rows))
         self.batch, self._fingerprint = batch, self._fingerprint_under(keys)
         terms = encode_facts(tuple(map(self._terms, self._orders)))
         self._paid_for = keys.fingerprint(self._fingerprint + sha256(terms).digest())
@@ -122,6 +115,13 @@ class Load:
     def _fingerprint_under(self, keys: DataKeys) -> bytes:
         """Of the rows, and of the design: what was paid for under another one would be another release."""
         return keys.fingerprint(self._hash.digest() + bytes([DESIGN]))
+
+    def _take_grids(self, rows: int) -> None:
+        """Give orders that ask for it the grid of the table's earlier batches, so that all of them can be merged."""
+        self._orders = tuple(
+            replace(order, grid=self.earlier[order.attribute].grid(rows)) if order.grid == NEW else order
+            for order in self._orders
+        )
 
     def is_paid(self, payment: Payment | None, request: Build) -> bool:
         """Whether just these rows and terms were paid for under the batch's name, and all of their cost, if any."""
@@ -140,6 +140,7 @@ class Load:
         if len(self._rows) != capacity or capacity % self._page_rows:
             raise InvalidParameter("the rows do not fill the capacity", hint="send dummy rows to the end of a page")
         self._check.settle(0, capacity)
+        self._take_grids(capacity)
         self._capacity, self._keys, self._noise_key = capacity, keys, keys.noise()
         self._fingerprint = self._fingerprint_under(keys)
         self._names = [os.urandom(16).hex() for _ in self._copies]
@@ -166,14 +167,14 @@ class Load:
         by_key, as_loaded = runs[: len(self._orders)], runs[len(self._orders) :]
         # These are sealed first, while the rows lie in the order of loading.
         whole = [self._seal(name, copy, None, self._capacity) for name, copy in as_loaded]
-        self._add_dummies(max([self._capacity, *(placed.capacity for placed in learned)]) - len(self._rows))
-        for place, ((name, copy), placed) in enumerate(zip(by_key, learned, strict=True)):
+        self._add_dummies(max([self._capacity, *(where.capacity for where in learned)]) - len(self._rows))
+        for place, ((name, copy), where) in enumerate(zip(by_key, learned, strict=True)):
             key_word, seen = self._layout.key_offset + place, np.zeros(1, np.int64)
-            self._rows.sort(key_word, partial(placed.write_keys, key_word=key_word, seen=seen))
-            yield self._seal(name, copy, placed.index, placed.capacity), placed.dummies
+            self._rows.sort(key_word, partial(where.write_keys, key_word=key_word, seen=seen))
+            yield self._seal(name, copy, where.index, where.capacity), where.dummies
         yield from ((run, Dummies.after(real_rows)) for run in whole)
 
-    def _learn(self, place: int, real_rows: int) -> "_Placed":
+    def _learn(self, place: int, real_rows: int) -> Placed:
         """Count the sorted keys at or below each rank, and release the index. Cost: what the owner has drawn."""
         order, keys = self._orders[place], self._rows.keys(self._layout.key_offset + place)
         keys.sort()
@@ -186,25 +187,12 @@ class Load:
         index.unsafe_fit_counts(
             counts, self._noise(order), domain=order.domain, budget=paid, beta=order.beta, capacity=self._capacity
         )
-        released = kind_of(order.mechanism).released(index)
-        return self._placed(released, counts, real_rows, nullable=nullable)
-
-    def _placed(self, index: RunIndex, counts: Words, real_rows: int, *, nullable: bool) -> "_Placed":
-        """Where the rows of a run go. With blocks there is room for them, and for as many rows as were sent after them.
-
-        Rows without a key follow the last block. How many there are is secret, so there is room for as many as there
-        could be: as many rows as were sent, and the dummies of the blocks, of each at most twice its slack.
-        """
-        capacity, blocks = self._capacity, index.blocks
-        if blocks is None:
-            return _Placed(index, capacity, Dummies.after(real_rows), np.zeros(0, np.int64))
-        capacity = max(blocks.rows, capacity + 2 * int(blocks.slacks.sum()) if nullable else capacity)
-        capacity = -(-capacity // self._page_rows) * self._page_rows
-        layout = blocks.lay_out(counts, capacity - real_rows)
-        return _Placed(index, capacity, Dummies.between(blocks, layout, real_rows), layout.filled)
+        kind = kind_of(order.mechanism)
+        released, self._tallies[order.attribute] = kind.released(index), kind.tally(index)
+        return placed(released, counts, real_rows, self._capacity, self._page_rows, nullable=nullable)
 
     def _add_dummies(self, more: int) -> None:
-        step = max(1, min(more, SEALED_ROWS))
+        step = max(1, min(more, DUMMY_ROWS))
         rows = np.zeros((step, self._layout.words), np.int64)
         rows[:, self._layout.key_offset :] = self._layout.dummy_keys()
         for at in range(0, more, step):
@@ -227,28 +215,12 @@ class Load:
         """Seal the first rows as a run: all that are real are among them."""
         if self._keys is None:
             raise InvalidParameter("no room was made for the runs", hint="reserve it first")
-        pages, page_rows = capacity // self._page_rows, self._page_rows
-        writer = RunWriter(self._storage, self._keys, self.table, name, pages, page_rows, copy.columns)
-        for first_page, rows in self._pieces(capacity):
-            for place in range(len(self.table.schema)) if copy.columns is None else copy.columns:
-                column, offset = self.table.schema.columns[place], self._layout.column_offsets[place]
-                words = rows[:, offset] if column.type.words == 1 else rows[:, offset : offset + column.type.words]
-                writer.write(place, first_page, words, self._validity(rows, place) if column.nullable else None)
-        encoded, tags = None if index is None else index.to_bytes(), writer.finish()
-        return Run(name, self.batch, copy.attribute, capacity, page_rows, encoded, tags, copy.columns, tail=self._tail)
-
-    def _pieces(self, capacity: int) -> Iterator[tuple[int, Words]]:
-        step = max(1, SEALED_ROWS // self._page_rows) * self._page_rows
-        first = 0
-        for chunk in self._rows.chunks():
-            for at in range(0, min(len(chunk), capacity - first), step):
-                piece = chunk[at : min(at + step, capacity - first + at)]
-                yield first // self._page_rows, piece
-                first += len(piece)
-
-    def _validity(self, rows: Words, column: int) -> NDArray[np.uint8]:
-        bits = rows[:, self._layout.validity_offset + column // 64]
-        return ((bits >> (column % 64)) & 1).astype(np.uint8)
+        encoded = None if index is None else index.to_bytes()
+        made = Run(name, self.batch, copy.attribute, capacity, self._page_rows, encoded, (), copy.columns)
+        tally = None if copy.attribute is None else self._tallies.get(copy.attribute)
+        kept = None if tally is None else keep_tally(self._storage, self._keys, tally.to_bytes())
+        made = replace(made, tail=self._tail, tally=kept)
+        return seal_run(self._storage, self._keys, self.table, self._layout, self._rows, made, None)
 
 
 def index_terms(order: IndexOrder) -> tuple[Fact, ...]:
@@ -269,6 +241,7 @@ def index_terms(order: IndexOrder) -> tuple[Fact, ...]:
         *(() if order.columns is None else (("columns", *order.columns),)),
         *(() if order.hint is None else (("hint", order.hint),)),
         *(() if order.plan is None else (("plan", order.plan),)),
+        *(() if order.grid is None else (("grid", order.grid),)),
     )
 
 
@@ -301,7 +274,9 @@ def begin_load(version: OpenVersion, request: BeginLoad) -> Load | None:
             hint="load into a table of another name",
         )
     check_orders(request.orders)
-    return Load(version.storage, table, request.orders, page_rows, memory_bytes, request.batch, cost, tail=request.tail)
+    load = Load(version.storage, table, request.orders, page_rows, memory_bytes, request.batch, cost, tail=request.tail)
+    load.earlier = earlier_runs(version, table, request.orders)
+    return load
 
 
 def loaded(version: OpenVersion, load: Load, real_rows: int) -> OpenVersion:
@@ -317,5 +292,14 @@ def loaded(version: OpenVersion, load: Load, real_rows: int) -> OpenVersion:
         if load.table.runs or load.table.name in manifest.catalog:
             raise Stale("the table was dropped, or made by another load, meanwhile", hint="load again")
         there = load.table
-    table = replace(there, runs=(*there.runs, *(run for run, _ in built)))
-    return version.having(table, {run.id: placed for run, placed in built})
+    kept = _without(there, load.replaces)
+    table = replace(there, runs=(*kept, *(run for run, _ in built)))
+    return version.having(table, {run.id: dummies for run, dummies in built})
+
+
+def _without(table: Table, replaced: tuple[Run, ...]) -> tuple[Run, ...]:
+    """A table's runs but some; Stale if these are not as they were."""
+    gone = {run.id: run.layers for run in replaced}
+    if gone != {run.id: run.layers for run in table.runs if run.id in gone}:
+        raise Stale("the rows have changed meanwhile", hint="try again")
+    return tuple(run for run in table.runs if run.id not in gone)

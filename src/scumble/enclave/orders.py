@@ -77,7 +77,7 @@ def index_of(order: IndexOrder, blocks: int) -> Index:
 def _asked(order: IndexOrder, blocks: int) -> Asked:
     hint = None if order.hint is None else Hint.unpacked(order.hint, order.domain.size)
     plan = None if order.plan is None else Plan.parse(order.plan)
-    return Asked(order.max_bytes, order.slack, order.alpha_s, blocks, hint, plan)
+    return Asked(order.max_bytes, order.slack, order.alpha_s, blocks, hint, plan, order.grid)
 
 
 def blocks_of(order: IndexOrder, capacity: int, *, nullable: bool) -> int:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scumble.enclave.kernels import Mask, Values, Words, split_pages
 from scumble.errors import Tampered
 from scumble.types import Column, ColumnType
-from scumble.wire.catalog import LIVE, TAG_BYTES, Layer, Run, Table
+from scumble.wire.catalog import LIVE, TAG_BYTES, Kept, Layer, Run, Table
 from scumble.wire.requests import PageRange
 from scumble.wire.storage import Storage
 
@@ -41,6 +41,8 @@ __all__ = [
     "RunWriter",
     "Scratch",
     "blanked",
+    "keep_tally",
+    "read_tally",
     "reseal_run",
 ]
 
@@ -62,6 +64,9 @@ class DataKeys:
 
     def layer(self, layer: str) -> AESGCM:
         return AESGCM(self._derive(b"scumble layer v1", bytes.fromhex(layer)))
+
+    def tally(self, tally: str) -> AESGCM:
+        return AESGCM(self._derive(b"scumble tally v1", bytes.fromhex(tally)))
 
     def noise(self) -> bytes:
         """The secret from which the noise of indexes is derived, and nothing else."""
@@ -343,7 +348,7 @@ class RunReader:
     """Reads and opens pages of a run that the manifest names: each from the last layer that has it, or the run."""
 
     def __init__(self, storage: Storage, keys: DataKeys, table: Table, run: Run) -> None:
-        self.run = run
+        self.run, self._storage, self._keys = run, storage, keys
         self._sealing = _Sealing(keys, table, run.page_rows, run.id, run.pages)
         whole = {place: (place, run.tag_hashes[place]) for place in table.held(run)}
         self._base = _Sheets(storage, run.id, self._sealing, whole, run.pages)
@@ -361,6 +366,11 @@ class RunReader:
         """Some pages as a column, opened into `room` if there is one: then it is good until that is used again."""
         plain = self.open_pages(column, first_page, pages, room)
         return _column_form(self._sealing.columns[column], self._sealing.page_rows, plain, pages)
+
+    def tally(self) -> bytes:
+        """What its index can be merged by; it has to have one."""
+        assert self.run.tally is not None  # noqa: S101  see above
+        return read_tally(self._storage, self._keys, self.run.tally)
 
     def live(self, first_page: int, pages: int) -> Mask | None:
         """1 for the rows of some pages that were not deleted; None if nothing ever was in this run."""
@@ -400,6 +410,28 @@ def _covered(below: Pieces, start: int, end: int, sheets: _Sheets) -> Pieces:
     return sorted([*kept, (start, end, sheets)], key=lambda piece: piece[0])
 
 
+def keep_tally(storage: Storage, keys: DataKeys, data: bytes) -> Kept:
+    """Store what an index can be merged by, under a name and a key of its own."""
+    name = os.urandom(16).hex()
+    sealed = keys.tally(name).encrypt(bytes(NONCE_BYTES), data, None)
+    storage.create_run(name, [(1, len(sealed))])
+    storage.write(name, 0, 0, sealed)
+    storage.finish_run(name, [sealed[-TAG_BYTES:]])
+    return Kept(name, len(data), hashlib.sha256(sealed[-TAG_BYTES:]).hexdigest())
+
+
+def read_tally(storage: Storage, keys: DataKeys, kept: Kept) -> bytes:
+    """The inverse, or Tampered."""
+    sealed = bytearray(kept.size_bytes + TAG_BYTES)
+    storage.read(kept.id, 0, 0, 1, memoryview(sealed))
+    if hashlib.sha256(sealed[-TAG_BYTES:]).hexdigest() != kept.tag_hash:
+        raise Tampered
+    try:
+        return keys.tally(kept.id).decrypt(bytes(NONCE_BYTES), bytes(sealed), None)
+    except InvalidTag:
+        raise Tampered from None
+
+
 def reseal_run(
     storage: Storage, table: Table, run: Run, reader: RunReader, keys: DataKeys, *, erased: bool = False
 ) -> Run:
@@ -410,6 +442,8 @@ def reseal_run(
     name = os.urandom(16).hex()
     writer = RunWriter(storage, keys, table, name, run.pages, run.page_rows, run.columns)
     renamed = replace(run, id=name, layers=())
+    if run.tally is not None:
+        renamed = replace(renamed, tally=keep_tally(storage, keys, reader.tally()))
     live = LayerWriter(storage, keys, table, renamed, (LIVE,), (0, run.pages)) if run.has_dead else None
     for first in range(0, run.pages, RESEALED_PAGES):
         count = min(RESEALED_PAGES, run.pages - first)

@@ -138,9 +138,13 @@ class Batch:
         self._first_row = first_page * reader.run.page_rows
         self.rows = pages * reader.run.page_rows
 
+    def real(self) -> Mask:
+        """1 for every row that is no dummy, in a new array."""
+        return self._dummies.mask(self._first_row, self.rows)
+
     def alive(self) -> Mask:
         """1 for every row that is neither a dummy nor deleted, in a new array."""
-        mask = self._dummies.mask(self._first_row, self.rows)
+        mask = self.real()
         if self._live is not None:
             mask &= self._live
         return mask

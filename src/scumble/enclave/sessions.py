@@ -16,11 +16,13 @@ from typing import Any, ClassVar
 
 from scumble.enclave.changes import Rewriting, rewrite
 from scumble.enclave.dummies import Dummies
+from scumble.enclave.flushes import begin_flush
 from scumble.enclave.fresh_keys import KEY_BYTES as PUBLIC_KEY_BYTES
 from scumble.enclave.fresh_keys import FreshKeys
 from scumble.enclave.grants import AccessList, Payment
 from scumble.enclave.loads import Load, begin_load, loaded
 from scumble.enclave.manifests import check_chain
+from scumble.enclave.merges import merge, vacuumed
 from scumble.enclave.pages import KEY_BYTES, DataKeys, reseal_run
 from scumble.enclave.queries import CompiledPlan, answer_bytes, execute
 from scumble.enclave.quotas import NODE_BYTES, Signers
@@ -128,7 +130,7 @@ class EnclaveSession:
             grant = self._follow().grant
             if grant is not None and (kind is None or not kind.by_analyst):
                 raise Refused
-        if kind is requests.BeginLoad and not self.rank:
+        if kind in (requests.BeginLoad, requests.BeginFlush) and not self.rank:
             raise Refused
 
     def _asked(self, announced: type[Request[Any]] | None, body: memoryview) -> bytes:
@@ -142,8 +144,8 @@ class EnclaveSession:
         except BadRows as error:  # a row's doing, so that it is as long as any answer of its kind
             self._abandon(requests.Abandon())
             return refusal(error, len(padded(b"", 1)))
-        least_bytes = self._opened_bytes if isinstance(answer, Opened) else 0
-        return padded(done(pack_answer(answer)), least_bytes)
+        packed = pack_answer(answer)
+        return padded(done(packed), self._opened_bytes(packed) if isinstance(answer, Opened) else 0)
 
     def _follow(self) -> OpenVersion:
         """The version that is open; Stale if a newer one may have taken rights away."""
@@ -154,10 +156,10 @@ class EnclaveSession:
         assert self._version is not None  # noqa: S101  a request that needs a version has been refused without one
         return self._version
 
-    @property
-    def _opened_bytes(self) -> int:
+    def _opened_bytes(self, packed: bytes) -> int:
         """How long the answer with a catalog is at least: as long whatever part of the catalog is visible."""
-        return 256 + len(pack_answer(self._current.opened_by_owner()))
+        version = self._current
+        return 256 + len(packed if version.grant is None else pack_answer(version.opened_by_owner()))
 
     # --- versions ----------------------------------------------------------------------------------
 
@@ -237,6 +239,18 @@ class EnclaveSession:
         self._version = version
         self._changes += 1
         self._drop_plans()
+
+    def _merge(self, request: requests.Merge) -> None:
+        version = self._current
+        if version.grant is not None and not version.grant.may("load", version.catalog.table(request.table).name):
+            raise Refused
+        try:
+            self._work_on(merge(version, request))
+        finally:
+            version.storage.drop_scratch()
+
+    def _vacuum(self, request: requests.Vacuum) -> None:
+        self._work_on(vacuumed(self._current, request.table))
 
     def _look(self, _: requests.Look) -> Opened:
         return self._current.opened()
@@ -356,6 +370,14 @@ class EnclaveSession:
             self._load = load
         return requests.LoadBegun(done=load is None)
 
+    def _begin_flush(self, request: requests.BeginFlush) -> requests.Flushing | None:
+        flush = begin_flush(self._current, request)
+        if flush is None:
+            return None
+        self._signer.begin_load(self)
+        self._load = flush
+        return requests.Flushing(len(flush))
+
     @property
     def _current_load(self) -> Load:
         if self._load is None:
@@ -398,6 +420,7 @@ class EnclaveSession:
 _HANDLERS: dict[type[Request[Any]], Callable[[Any, Any], Any]] = {
     requests.Abandon: EnclaveSession._abandon,
     requests.AddGrant: EnclaveSession._add_grant,
+    requests.BeginFlush: EnclaveSession._begin_flush,
     requests.BeginLoad: EnclaveSession._begin_load,
     requests.Build: EnclaveSession._build,
     requests.CheckChain: EnclaveSession._check_chain,
@@ -408,6 +431,7 @@ _HANDLERS: dict[type[Request[Any]], Callable[[Any, Any], Any]] = {
     requests.ForgetPlans: EnclaveSession._forget_plans,
     requests.ListGrants: EnclaveSession._list_grants,
     requests.Look: EnclaveSession._look,
+    requests.Merge: EnclaveSession._merge,
     requests.Open: EnclaveSession._open,
     requests.Pay: EnclaveSession._pay,
     requests.Prepare: EnclaveSession._prepare,
@@ -419,6 +443,7 @@ _HANDLERS: dict[type[Request[Any]], Callable[[Any, Any], Any]] = {
     requests.Settle: EnclaveSession._settle,
     requests.SetPolicy: EnclaveSession._set_policy,
     requests.Upgrade: EnclaveSession._upgrade,
+    requests.Vacuum: EnclaveSession._vacuum,
 }
 
 

@@ -12,10 +12,10 @@ import numpy as np
 from scumble.enclave import kernels
 from scumble.enclave.kernels import Mask, Words
 from scumble.errors import BadRows, InvalidParameter
-from scumble.types import ColumnType, GridRule, Interval, RankRule, Schema, rank_rule
+from scumble.types import ColumnType, Domain, GridRule, Interval, RankRule, Schema, rank_rule
 from scumble.wire.requests import IndexOrder, RowLayout
 
-__all__ = ["ColumnCheck", "RowCheck", "bounds_of", "rules_of"]
+__all__ = ["ColumnCheck", "RankCheck", "RowCheck", "bounds_of", "rule_of", "rules_of"]
 
 BLOCK_ROWS = 1 << 13  # looked at at a time, so that columns stay in the cache
 _ZERO = np.zeros((1, 2), np.int64)
@@ -27,11 +27,12 @@ def rules_of(schema: Schema, orders: Sequence[IndexOrder]) -> tuple[tuple[int, R
     names = [order.attribute for order in orders]
     if len(set(names)) < len(names) or any(schema[name].name != name for name in names):
         raise InvalidParameter("a column is indexed twice, or under another name", hint="name each column once")
-    return tuple((schema.place(order.attribute), _rule(schema, order)) for order in orders)
+    return tuple(rule_of(schema, order.attribute, order.domain) for order in orders)
 
 
-def _rule(schema: Schema, order: IndexOrder) -> RankRule:
-    return rank_rule(schema[order.attribute].type, order.domain)
+def rule_of(schema: Schema, attribute: str, domain: Domain) -> tuple[int, RankRule]:
+    """A column's place, and how the ranks of a domain follow from its words."""
+    return schema.place(attribute), rank_rule(schema[attribute].type, domain)
 
 
 class RowCheck:
@@ -43,7 +44,7 @@ class RowCheck:
         self._dummy = np.zeros((1, 2, layout.words), np.int64)
         self._dummy[:, :, layout.key_offset :] = layout.dummy_keys()
         self._columns = [ColumnCheck(column.type) for column in layout.schema]
-        self._ranks = [(place, _RankCheck(rule)) for place, rule in rules]
+        self._ranks = [(place, RankCheck(rule)) for place, rule in rules]
         self._bits = _fixed_bits(layout)
 
     def look_at(self, batch: Words) -> None:
@@ -103,11 +104,11 @@ class ColumnCheck:
         return _chosen(value, kernels.mask_intervals(x, self._null), valid)
 
 
-class _RankCheck:
+class RankCheck:
     """PUBLIC: which ranks go with which words. A null's is the domain's size."""
 
     def __init__(self, rule: RankRule) -> None:
-        self._rule = rule
+        self._rule, self.size = rule, rule.size
         self._null = bounds_of([((rule.size,), (rule.size,))])
         self._any = bounds_of([((0,), (rule.size - 1,))])
         listed = () if isinstance(rule, GridRule) else rule.intervals or ()
@@ -125,6 +126,25 @@ class _RankCheck:
         else:
             right = kernels.mask_intervals(ranks, self._any)
         return _chosen(right, kernels.mask_intervals(ranks, self._null), valid)
+
+    @property
+    def can_rank(self) -> bool:
+        """Whether the enclave can find the ranks of words by itself."""
+        return isinstance(self._rule, GridRule) or bool(self._listed)
+
+    def ranks(self, x: Words) -> tuple[Words, Mask]:
+        """The ranks of words, and 1 where they have one."""
+        if isinstance(self._rule, GridRule):
+            words, fit = _one_word(x)
+            words = np.ascontiguousarray(words).reshape(-1)
+            found = kernels.grid_ranks(words, self._rule)
+            return found, kernels.check_grid(words, found, self._rule) & fit
+        found, right = np.zeros(len(x), np.int64), np.zeros(len(x), np.uint8)
+        for rank, (words, _) in enumerate(self._listed):
+            here = kernels.mask_intervals(x, words)
+            found += here * np.int64(rank)
+            right |= here
+        return found, right
 
 
 def _one_word(x: Words) -> tuple[Words, Mask]:

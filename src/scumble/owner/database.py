@@ -20,7 +20,7 @@ from scumble.owner.keys import OwnerKey
 from scumble.owner.policies import Policies
 from scumble.owner.versions import begin
 from scumble.wire.catalog import Table
-from scumble.wire.requests import CheckChain, CheckPages, DropTable
+from scumble.wire.requests import CheckChain, CheckPages, DropTable, Vacuum
 from scumble.wire.storage import Service
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class Database(Custody):
     with an identity of its own, can do what the owner granted and gets `Refused` for the rest.
     """
 
+    automatic = True
+    """Whether runs are merged by size as rows are added: when that is done is public, and it costs no epsilon."""
     _transaction: ExitStack | None = None
     """What is given back when the transaction that is under way ends."""
 
@@ -138,7 +140,7 @@ class Database(Custody):
         with self._turn:
             if (report := self._control(parsed)) is not None:
                 return report
-            return self._changed_by(lambda changes: changes.run(parsed, params, capacity))
+            return self._changed_by(lambda changes: self._run_change(changes, parsed, params, capacity))
 
     def insert(self, table: str, rows: object, *, capacity: int | None = None, batch: str | None = None) -> int:
         """Insert rows into a table: a frame, a file, or a list of dictionaries or tuples. It costs no epsilon.
@@ -147,7 +149,7 @@ class Database(Custody):
         there is room for, if the number of units shall not follow from the rows. Under the name of a `batch`, 32
         hexadecimal digits, rows are inserted once, however often that is tried. Returns how many were inserted.
         """
-        return self._changed_by(lambda changes: changes.insert(table, rows, capacity, batch))
+        return self._changed_by(lambda changes: self._tidied(table, changes.insert(table, rows, capacity, batch)))
 
     def update(self, table: str, rows: object, *, keys: Sequence[str]) -> int:
         """Change many rows in one pass: those with the `keys` of a row get its other columns; how many there were."""
@@ -203,6 +205,12 @@ class Database(Custody):
                 return ChangeReport(ending.key.upper(), "", 0)
         return None
 
+    def _run_change(
+        self, changes: "Changes", parsed: "Parsed", params: "Parameters", capacity: int | None
+    ) -> "ChangeReport":
+        report = changes.run(parsed, params, capacity)
+        return self._tidied(report.table, report) if report.statement == "INSERT" else report
+
     def _changed_by(self, work: "Callable[[Changes], T]") -> T:
         """Make changes, within the transaction that is under way or one of their own."""
         with self._turn:
@@ -252,7 +260,9 @@ class Database(Custody):
         specs += () if chosen.schema_file is None else chosen.schema_file.indexes
         for left in range(LOAD_TRIES - 1 if can_reopen(source) else 0, -1, -1):
             try:
-                return self._load(table, source, specs, chosen, progress, attempt)
+                report = self._load(table, source, specs, chosen, progress, attempt)
+                self._tidy(table)
+                return report
             except ScumbleError as error:
                 if isinstance(error, Unwitnessed) and error.stored:
                     raise  # all of it is done
@@ -290,6 +300,71 @@ class Database(Custody):
             f"{error.message}; {where} in the table{paid if drawn else ''}",
             hint="load the same rows on the same terms again: that is recognised, and costs nothing more",
         )
+
+    def flush(
+        self, table: str, *, indexes: Sequence[IndexSpec | str] = (), new_rows: bool = False
+    ) -> "LoadReport | None":
+        """Make a batch with indexes of what was inserted into a table: its tail. None if there is nothing.
+
+        It costs what a load of these rows would. The costs of batches add up, unless `new_rows=True` states that no
+        row of the tail was in the table before.
+        """
+        from scumble.owner.compacting import flush
+        from scumble.owner.loading import Attempt
+
+        specs = [IndexSpec.parse(index) if isinstance(index, str) else index for index in indexes]
+        attempt = Attempt(secrets.token_hex(16))
+        with self._changing():
+            self._reconcile(held=True)
+            try:
+                return flush(self._versions, self.ledger, table, specs, attempt, new_rows=new_rows)
+            except ScumbleError as error:
+                raise self._with_spent(error, attempt) from error
+
+    def compact(self, table: str, *, all_runs: bool = True) -> int:
+        """Make one run of each copy of a table's rows, and one of its tail; how many runs are gone. It costs nothing.
+
+        Lookups then read about as much as after a single load. Without `all_runs`, only what is due by size.
+        """
+        from scumble.owner.compacting import merge_all, merge_tiers
+
+        with self.transaction():
+            gone = (merge_all if all_runs else merge_tiers)(self._versions, table)
+        self._drop_unreferenced()
+        return gone
+
+    def _tidied(self, table: str, result: T) -> T:
+        """Merge what is due by size within the transaction that has added rows, and pass on its result."""
+        from scumble.owner.compacting import merge_tiers
+
+        if self.automatic:
+            merge_tiers(self._versions, table)
+        return result
+
+    def _tidy(self, table: str) -> None:
+        """Merge what is due by size, after a load: the rows are there whatever becomes of it."""
+        from scumble.owner.compacting import is_due
+
+        with suppress(ScumbleError):
+            if self.automatic and is_due(self._versions.catalog.table(table)):
+                self.compact(table, all_runs=False)
+
+    def vacuum(self, table: str | None = None) -> None:
+        """Overwrite what was deleted, in a table or in all, and forget the versions before: only the owner can.
+
+        Afterwards the provider holds no page with a deleted value, if it keeps none that it was told to delete; backups
+        have theirs. A run whose rows were erased is not merged any more.
+        """
+        self._versions.key.as_owner()
+        with self.transaction():
+            for each in [table] if table else [there.name for there in self._versions.catalog.tables]:
+                if any(run.layers for run in self._versions.catalog.table(each).runs):
+                    self._versions.work(Vacuum(each))
+        self._drop_unreferenced()
+
+    def _drop_unreferenced(self) -> None:
+        with self._changing(), suppress(Unavailable, Busy):  # then the next writer does it
+            self._versions.service.drop_unreferenced()
 
     def drop(self, table: str) -> None:
         """Drop a table and delete its pages. What its indexes have cost stays spent. Only the owner can."""

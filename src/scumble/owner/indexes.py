@@ -129,7 +129,8 @@ class IndexSpec:
     def order(self, earlier: Sequence[bytes] = ()) -> IndexOrder:
         """What the enclave is asked to build and the ledger is charged for it; refused if it could not be built.
 
-        `earlier` are the indexes of the table's earlier batches on the same column.
+        `earlier` are the indexes of the table's earlier batches on the same column. If there are any, this one is cut
+        as they are, so that all can be merged.
         """
         kind, hint = kind_of(self.mechanism), hint_of(self.hint, self.domain, earlier)
         epsilon, delta = self._cost(kind, hint)
@@ -138,7 +139,9 @@ class IndexSpec:
         terms = Terms(self.domain, epsilon / rows, row_delta(epsilon, delta, rows), beta, some_rows, epsilon, delta)
         alpha_s = None if self.alpha_s is None else exact(self.alpha_s, "alpha_s")
         blocks = 1 if self.blocks is None else self.blocks
-        kind.check(Asked(self.max_bytes, self.slack, alpha_s, blocks, hint, self.plan), terms)
+        plain = self.slack == "measured" and self.mechanism == "scumble" and hint is None and self.blocks is None
+        grid = b"" if earlier and plain else None
+        kind.check(Asked(self.max_bytes, self.slack, alpha_s, blocks, hint, self.plan, grid), terms)
         return IndexOrder(
             self.column,
             self.domain,
@@ -154,6 +157,7 @@ class IndexSpec:
             self.columns,
             None if hint is None else hint.packed,
             (self.plan and self.plan.text) or None,
+            grid,
         )
 
     def _cost(self, kind: Kind, hint: Hint | None) -> tuple[Fraction, Fraction]:

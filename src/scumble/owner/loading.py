@@ -38,7 +38,20 @@ from scumble.wire.requests import Abandon, BeginLoad, Build, IndexOrder, Pay, Re
 if TYPE_CHECKING:
     from scumble.owner.schema_file import SchemaFile
 
-__all__ = ["Attempt", "LoadOptions", "LoadReport", "Progress", "can_reopen", "load"]
+__all__ = [
+    "Attempt",
+    "LoadOptions",
+    "LoadReport",
+    "Progress",
+    "abandoned",
+    "build",
+    "can_reopen",
+    "indexes_of",
+    "load",
+    "released_indexes",
+    "report_of",
+    "spends_of",
+]
 
 
 PAGE_ROWS = 1024
@@ -176,18 +189,18 @@ def load(
     """
     session, key, catalog = versions.session, versions.key, versions.catalog
     rows, table = _open_rows(catalog, name, source, indexes, options)
-    orders = [spec.order(_released(table, spec.column)) for spec in _indexes_of(table, indexes)]
+    orders = [spec.order(released_indexes(table, spec.column)) for spec in indexes_of(table, indexes)]
     table = _named(table, orders, catalog, ledger, attempt)
-    spends = _spends(table, orders, options, attempt.batch)
+    spends = spends_of(table, orders, options, attempt.batch)
     there = next((batch for batch in attempt.batches if _runs_of(table, batch)), None)
     if there is not None:
-        return _report(table, sum(map(len, rows)), orders, spends, there, retried=False)
+        return report_of(table, sum(map(len, rows)), orders, spends, there, retried=False)
     attempt.pending = False  # in the newest version, held for writing, it is not
-    shown = {run.batch for run in table.runs}
+    shown = {batch for run in table.runs for batch in run.batches}
     page_rows = options.rows_in_page(table.schema, indexed=bool(orders))
     terms = terms_of(orders, spends, options.capacity, page_rows)
     with Payment(ledger, table.id, attempt.batch, shown, spends, terms) as payment:
-        with _abandoned(session):
+        with abandoned(session):
             session.ask(_begin(table, orders, spends, options, attempt.batch))
             sender = Sender(session, table.schema, orders, progress, rows.rows, key.noise_key(), attempt.batch)
             sender.send_all(rows, options.capacity)
@@ -206,11 +219,11 @@ def load(
         for budget in payment.budgets[: len(orders)]:
             budget.draw()
         progress("building", sent, sent)
-        _build(versions, sent, payment.batch, attempt)
-    return _report(versions.catalog.table(table.name), sent, orders, spends, payment.batch, retried=payment.retries)
+        build(versions, sent, payment.batch, attempt)
+    return report_of(versions.catalog.table(table.name), sent, orders, spends, payment.batch, retried=payment.retries)
 
 
-def _released(table: Table, column: str) -> list[bytes]:
+def released_indexes(table: Table, column: str) -> list[bytes]:
     """The indexes of a column that the table's batches have."""
     return [run.index for run in table.runs if run.attribute == column and run.index is not None]
 
@@ -244,7 +257,7 @@ def _begin(
 
 
 @contextmanager
-def _abandoned(session: Session) -> Iterator[None]:
+def abandoned(session: Session) -> Iterator[None]:
     """Have the enclave forget the rows that were sent if anything fails."""
     try:
         yield
@@ -254,7 +267,7 @@ def _abandoned(session: Session) -> Iterator[None]:
         raise
 
 
-def _build(versions: Versions, sent: int, batch: str, attempt: Attempt) -> None:
+def build(versions: Versions, sent: int, batch: str, attempt: Attempt) -> None:
     """Have the runs and indexes built, and a version made that has them."""
     try:
         versions.change(Build(sent, batch))
@@ -264,12 +277,13 @@ def _build(versions: Versions, sent: int, batch: str, attempt: Attempt) -> None:
 
 
 def _runs_of(table: Table, batch: str) -> tuple[Run, ...]:
-    return tuple(run for run in table.runs if run.batch == batch)
+    return tuple(run for run in table.runs if batch in run.batches)
 
 
-def _report(
+def report_of(
     table: Table, rows: int, orders: Sequence[IndexOrder], spends: Sequence[Spend], batch: str, *, retried: bool
 ) -> LoadReport:
+    """What a load has done, by what the table has of its batch."""
     runs = _runs_of(table, batch)
     epsilon = sum((exact(spend.epsilon, "epsilon") for spend in spends), Fraction(0))
     delta = sum((exact(spend.delta, "delta") for spend in spends), Fraction(0))
@@ -346,13 +360,13 @@ def _ordered(schema: Schema, options: LoadOptions) -> Schema:
     return Schema(tuple(replace(schema[name], name=name) for name in options.declared))
 
 
-def _indexes_of(table: Table, indexes: Sequence[IndexSpec]) -> list[IndexSpec]:
+def indexes_of(table: Table, indexes: Sequence[IndexSpec]) -> list[IndexSpec]:
     """The indexes under their columns' own names, in the order that the table has them in."""
     named = {spec.column: spec for spec in (each.within(table.schema) for each in indexes)}
     if len(named) < len(indexes):
         raise InvalidParameter("a column is indexed twice", hint="one index for each column is enough")
     there = [attribute for attribute in table.attributes if attribute is not None]
-    if table.runs and set(there) != set(named):
+    if table.settled and set(there) != set(named):
         raise Exists(
             f"the table {table.name!r} is there, and has other indexes",
             hint=f"a batch needs an index on each of {', '.join(there)}" if there else "its batches have no index",
@@ -393,7 +407,7 @@ def _fix_capacity(
 # --- costs -----------------------------------------------------------------------------------------
 
 
-def _spends(table: Table, orders: Sequence[IndexOrder], options: LoadOptions, batch: str) -> list[Spend]:
+def spends_of(table: Table, orders: Sequence[IndexOrder], options: LoadOptions, batch: str) -> list[Spend]:
     """What the load costs: one spend for each index and, if the capacity is drawn, a last one for that."""
 
     def spend(what: str, epsilon: Fraction, delta: Fraction, rows_per_user: int) -> Spend:

@@ -42,7 +42,7 @@ class Learned:
 def batches_of(catalog: Catalog) -> dict[str, TableBatches]:
     """The batches of every table, under the tables' ids."""
     return {
-        table.id: TableBatches(table.name, tuple(dict.fromkeys(run.batch for run in table.runs)))
+        table.id: TableBatches(table.name, tuple(dict.fromkeys(batch for run in table.runs for batch in run.batches)))
         for table in catalog.tables
     }
 

@@ -20,7 +20,7 @@ from scumble.wire.requests import IndexOrder
 __all__ = ["can_retry", "content_digest", "lost_table", "paid_again", "terms_of", "unfinished"]
 
 
-SINCE = ("columns", "hint", "plan")
+SINCE = ("columns", "hint", "plan", "grid")
 
 
 def content_digest(key: bytes, schema: Schema, rows: bytes) -> str:

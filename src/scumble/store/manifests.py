@@ -123,6 +123,8 @@ def _table_shapes(fields: dict[str, Any]) -> list[tuple[str, Shape]]:
         for layer in run.get("layers", ()):
             sizes_there = [sizes[place] if place >= 0 else page_rows + TAG_BYTES for place in layer["columns"]]
             shapes.append((layer["id"], Shape.of([(layer["pages"], size) for size in sizes_there])))
+        if "tally" in run:
+            shapes.append((run["tally"]["id"], Shape.of([(1, run["tally"]["size_bytes"] + TAG_BYTES)])))
     return shapes
 
 

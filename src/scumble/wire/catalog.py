@@ -9,7 +9,7 @@ the *tail*: runs without an index, which every query reads whole. What was chang
 import base64
 import html
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -47,13 +47,23 @@ class Layer:
         return cls(**{**fields, "columns": tuple(fields["columns"]), "tag_hashes": tuple(fields["tag_hashes"])})
 
 
+@dataclass(frozen=True)
+class Kept:
+    """PUBLIC: where a run's tally is, from which its index can be merged with others': an object of its own, sealed."""
+
+    id: str
+    size_bytes: int
+    tag_hash: str
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
     """PUBLIC: a sorted copy of one batch of rows. Its index is a file's bytes here: planners decode it.
 
     `columns` are the places of the columns that it holds, ascending; None stands for all of the table's. `layers` have
     what was rewritten since, oldest first. A run of the `tail` has no index, and belongs to every copy of the table.
-    `merged` names the batches that were made one, if it is not of a single one.
+    `merged` names the batches that were made one, if it is not of a single one. `moved` rows were in the table before,
+    and have other keys now. Rows of an `erased` run that were deleted have no values any more.
     """
 
     id: str
@@ -67,6 +77,9 @@ class Run:
     layers: tuple[Layer, ...] = ()
     tail: bool = False
     merged: tuple[str, ...] = ()
+    moved: bool = False
+    tally: Kept | None = None
+    erased: bool = False
 
     @property
     def batches(self) -> tuple[str, ...]:
@@ -82,23 +95,40 @@ class Run:
         """Whether it has all of these columns."""
         return self.columns is None or all(place in self.columns for place in places)
 
+    def sealed(self, tag_hashes: tuple[str, ...], layers: tuple[Layer, ...] = ()) -> Self:
+        """The same once its pages are there."""
+        return replace(self, tag_hashes=tag_hashes, layers=layers)
+
     @property
     def has_dead(self) -> bool:
         """Whether rows of it may have been deleted."""
         return any(LIVE in layer.columns for layer in self.layers)
 
     def to_json(self) -> dict[str, Any]:
-        """As release 0.1 wrote it, if it holds all columns, and nothing was changed or inserted."""
-        index = None if self.index is None else base64.b64encode(self.index).decode()
-        fields = {**asdict(self), "index": index, "tag_hashes": list(self.tag_hashes)}
+        """As release 0.1 wrote it, if it holds all columns, and nothing was changed, inserted or merged."""
+        return self._json
+
+    @cached_property
+    def _json(self) -> dict[str, Any]:
+        stated = {
+            "id": self.id,
+            "batch": self.batch,
+            "attribute": self.attribute,
+            "capacity": self.capacity,
+            "page_rows": self.page_rows,
+            "index": None if self.index is None else base64.b64encode(self.index).decode(),
+            "tag_hashes": list(self.tag_hashes),
+        }
         more = {
             "columns": None if self.columns is None else list(self.columns),
             "layers": [layer.to_json() for layer in self.layers] or None,
             "tail": self.tail or None,
             "merged": list(self.merged) or None,
+            "moved": self.moved or None,
+            "tally": None if self.tally is None else asdict(self.tally),
+            "erased": self.erased or None,
         }
-        kept = {name: value for name, value in fields.items() if name not in more}
-        return kept | {name: value for name, value in more.items() if value is not None}
+        return stated | {name: value for name, value in more.items() if value is not None}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
@@ -106,7 +136,8 @@ class Run:
         columns = tuple(fields["columns"]) if "columns" in fields else None
         layers = tuple(map(Layer.from_json, fields.get("layers", ())))
         read = {"index": index, "tag_hashes": tuple(fields["tag_hashes"]), "columns": columns, "layers": layers}
-        return cls(**{**fields, **read, "merged": tuple(fields.get("merged", ()))})
+        tally = Kept(**fields["tally"]) if "tally" in fields else None
+        return cls(**{**fields, **read, "merged": tuple(fields.get("merged", ())), "tally": tally})
 
 
 @dataclass(frozen=True, eq=False)

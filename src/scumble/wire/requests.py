@@ -109,6 +109,13 @@ class LoadBegun:
 
 
 @dataclass(frozen=True)
+class Flushing:
+    """`capacity`: for how many rows there is room in what is flushed."""
+
+    capacity: int
+
+
+@dataclass(frozen=True)
 class GrantList:
     """Every grant there is."""
 
@@ -249,6 +256,19 @@ class Rollback(Request[None], task="rollback", by_analyst=True):
     """Forget the changes that were not settled."""
 
 
+class Merge(Request[None], task="merge", by_analyst=True, most_bytes=PLAN_BYTES):
+    """Make one run of several, all of one attribute or all of the tail: a change like that of rows, not settled yet."""
+
+    table: str
+    runs: tuple[str, ...]
+
+
+class Vacuum(Request[None], task="vacuum"):
+    """Seal the runs of a table anew, without the values of rows that were deleted: a change, not settled yet."""
+
+    table: str
+
+
 # --- loads -------------------------------------------------------------------------------------------
 
 
@@ -259,7 +279,8 @@ class IndexOrder:
     With `alpha_s` the slack is the formula that the paper prints, which promises nothing about lost rows. Rows are
     laid out in so many padded `blocks`, or in as many as suit their number. The copy of the rows that it finds holds
     these `columns`, or all of them. `hint` is a public curve that the keys may follow, packed as index/hint.py has it,
-    and `plan` divides its epsilon, as index/plan.py writes it.
+    and `plan` divides its epsilon, as index/plan.py writes it. With a `grid` its run can be merged with others that
+    have the same: it is packed as index/grid.py has it; empty, it is the table's.
     The `mechanism` is a kind of index/kinds.py.
     """
 
@@ -277,6 +298,7 @@ class IndexOrder:
     columns: tuple[str, ...] | None = None
     hint: bytes | None = None
     plan: str | None = None
+    grid: bytes | None = None
 
 
 class BeginLoad(Request[LoadBegun], task="load", by_analyst=True, most_bytes=LOAD_BYTES):
@@ -295,6 +317,19 @@ class BeginLoad(Request[LoadBegun], task="load", by_analyst=True, most_bytes=LOA
     page_rows: int
     memory_bytes: int
     tail: bool = False
+
+
+class BeginFlush(Request[Flushing | None], task="flush", by_analyst=True, most_bytes=LOAD_BYTES):
+    """Take the rows of a table's tail for a load with these indexes, under the name of a batch; nothing if it is there.
+
+    It is paid for, reserved and built like any load, and the tail is gone with it.
+    """
+
+    batch: str
+    table: str
+    orders: tuple[IndexOrder, ...]
+    page_rows: int
+    memory_bytes: int
 
 
 class Reserve(Request[None], task="reserve", by_analyst=True):

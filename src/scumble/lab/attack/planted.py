@@ -46,7 +46,6 @@ class _UncheckedReader(RunReader):
 
     def __init__(self, storage: Storage, keys: DataKeys, table: Table, run: Run) -> None:
         super().__init__(storage, keys, table, run)
-        self._storage = storage
         self._cipher = AES(keys._derive(b"scumble run v1", bytes.fromhex(run.id)))
 
     def open_pages(self, column: int, first_page: int, pages: int, room: Room | None = None) -> NDArray[np.uint8]:
