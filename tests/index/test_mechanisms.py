@@ -20,7 +20,7 @@ from scumble.index.mechanisms import wide_tree as tree_module
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.mechanisms.scout import LONGEST_CELL, Cells, find_cells, scout_tree, worthwhile
 from scumble.index.mechanisms.scumble import release_adaptive_curve, release_halves
-from scumble.index.mechanisms.wide_tree import HALF_FAN_OUT, WideTree, _least_squares, estimate, wide_tree
+from scumble.index.mechanisms.wide_tree import HALF_FAN_OUT, WideTree, estimate, least_squares, wide_tree
 from scumble.index.slack import SLACKS, SlackName
 from scumble.privacy.budget import unsafe_budget
 from scumble.privacy.noise import Noise
@@ -170,7 +170,7 @@ def test_estimate_is_the_weighted_least_squares_solution(
     target = np.concatenate(noisy)
     normal = matrix.T @ (weights[:, None] * matrix)
     expected = np.linalg.solve(normal, matrix.T @ (weights * target))
-    assert np.allclose(_least_squares([level.copy() for level in noisy], tree), expected, atol=1e-6)
+    assert np.allclose(least_squares([level.copy() for level in noisy], tree), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("size", [1, 2, 17, 60, 343, 400])

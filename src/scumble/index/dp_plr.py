@@ -28,12 +28,16 @@ from scumble.index.file import (
     read_file,
     write_file,
 )
+from scumble.index.grid import NEW, Grid
 from scumble.index.hint import Hint
 from scumble.index.mechanisms import Halves
+from scumble.index.mechanisms.gridded import find_grid, release_over_grid
 from scumble.index.mechanisms.hinted import CHECK_SHARE, HintedCells, follows, hinted_cells, release_hinted
+from scumble.index.merging import index_of_tally
 from scumble.index.plan import USUAL, Plan
 from scumble.index.segments import Segments, fit_all, fit_within, join
 from scumble.index.slack import MOST_BLOCKS, SLACKS, MeasuredSlack, PaperSlack, SlackName, slack_named
+from scumble.index.tally import Batches, NodeCounts, Tally
 from scumble.privacy.budget import Exact, exact, show
 from scumble.privacy.noise import Noise
 
@@ -62,6 +66,10 @@ class DPPLRIndex(Index):
 
     With `blocks`, positions are not those of the sorted rows but of rows laid out in so many padded blocks, where
     lookups are about half as wide: `model.blocks.unsafe_places` says where each row goes. Tables do that by themselves.
+
+    With a `grid` (or its packed form, or NEW to find one) rows are counted in cells that all batches of a table share,
+    and the noisy counts are kept as `tally`: indexes of several batches can then be merged at no cost
+    (`index/merging.py`). The slack is computed from the noise, and as many blocks are made as suit the released rows.
     """
 
     name = "DP-PLR"
@@ -78,6 +86,7 @@ class DPPLRIndex(Index):
         blocks: int = 1,
         hint: Hint | None = None,
         plan: Plan | None = None,
+        grid: Grid | bytes | None = None,
     ) -> None:
         sizes = {"max_bytes": max_bytes, "max_segments": max_segments, "max_error": max_error}
         given = [name for name, value in sizes.items() if value is not None]
@@ -100,8 +109,17 @@ class DPPLRIndex(Index):
             raise InvalidParameter("the published mechanism and slack know no hints", hint="leave the hint out")
         if plan is not None and (slack == "paper" or MECHANISMS[mechanism].release_halves is None):
             raise InvalidParameter("the published mechanism and slack follow no plan", hint="leave the plan out")
+        alone = hint is None and plan is None and max_segments is None and max_error is None
+        if grid is not None and not (
+            alone and slack == "measured" and MECHANISMS[mechanism].release_halves is not None
+        ):
+            raise InvalidParameter(
+                "a grid goes with the usual mechanism and slack, and with no hint, plan, max_segments or max_error",
+                hint="leave these out, or the grid",
+            )
         self.blocks = blocks
         self.hint = hint
+        self.grid = grid
         self.plan = plan or USUAL
         self.max_bytes = max_bytes
         self.max_segments = max_segments
@@ -112,6 +130,7 @@ class DPPLRIndex(Index):
         self._slack = slack_named(slack, self.plan) if alpha_s is None else PaperSlack(self.alpha_s)
         super().__init__()
         self._curve: NoisyCurve | None = None
+        self._tally: Tally | None = None
 
     # --- fit ---------------------------------------------------------------------------------------
 
@@ -122,11 +141,14 @@ class DPPLRIndex(Index):
                 f"slack={self.slack!r} needs a delta of {show(needed)} for one row",
                 hint="give it to ledger.spend(..., delta=...), or take a smaller beta",
             )
-        if self.blocks > 1 and terms.domain.size < LEAST_RANKS * self.blocks:
+        if self.blocks > 1 and self.grid is None and terms.domain.size < LEAST_RANKS * self.blocks:
             raise InvalidParameter("the domain is too small for so many blocks", hint="leave blocks at 1")
         if self.hint is not None and (self.hint.marks.size != terms.domain.size or terms.capacity is None):
             raise InvalidParameter("a hint needs a capacity, and a domain of its own size", hint="capacity=1_000_000")
-        curves = 1 if self.blocks == 1 else 2 * self.blocks
+        if self.grid is not None and terms.capacity is None:
+            raise InvalidParameter("a grid needs a capacity", hint="capacity=1_000_000")
+        self._given_grid(terms)
+        curves = 1 if self.blocks == 1 or self.grid is not None else 2 * self.blocks
         room = self.max_segments or curves
         if self.max_bytes:
             room = most_segments(self._room(terms), self._most_marks(terms), MAX_ROWS, MAX_ROWS, curves)
@@ -140,12 +162,31 @@ class DPPLRIndex(Index):
 
         Sensitivity and cost are those of the parts: docs/privacy.md section 6. Neighbours: one row added or removed.
         """
+        if self.grid is not None and terms.capacity is not None:
+            return self._build_over_grid(histogram, terms, terms.capacity, noise)
         cells = None
         if self.hint is not None and terms.capacity is not None:
             cells = self._checked_cells(histogram, terms, self.hint, terms.capacity, noise)
             terms = replace(terms, epsilon=left_after_check(terms.epsilon, self.hint))
         build = self._build_blocks if self.blocks > 1 else self._build_sorted
         return build(histogram, terms, noise, cells)
+
+    def _build_over_grid(self, histogram: Histogram, terms: Terms, rows: int, noise: Noise) -> IndexModel:
+        """Release node counts over common cells, and make the index of them as a merge does: docs/privacy.md 4.7."""
+        grid, left = self._given_grid(terms), terms.epsilon
+        if grid is None:
+            grid, left = find_grid(histogram, rows, terms.epsilon, noise)
+        nodes = release_over_grid(histogram, grid, left, noise)
+        batches = Batches(1, terms.charged_epsilon, Fraction(0), terms.beta, rows)
+        self._tally = Tally(terms.domain, (NodeCounts(grid, nodes, ((left, 1),), batches),))
+        return index_of_tally(self._tally, max_bytes=self.max_bytes)
+
+    def _given_grid(self, terms: Terms) -> Grid | None:
+        """The grid that was given; None if one is to be found. InvalidParameter if it is for another domain."""
+        if self.grid is None or self.grid == NEW:
+            return None
+        packed = self.grid.packed if isinstance(self.grid, Grid) else self.grid
+        return Grid.unpacked(packed, terms.domain.size)
 
     def _checked_cells(
         self, histogram: Histogram, terms: Terms, hint: Hint, rows: int, noise: Noise
@@ -257,6 +298,11 @@ class DPPLRIndex(Index):
         return positions
 
     @property
+    def tally(self) -> Tally | None:
+        """The node counts that the fit has released over its grid, public; None if it had none, or was loaded."""
+        return self._tally
+
+    @property
     def noisy_curve(self) -> NoisyCurve:
         """The noisy curve of the fit, public; a loaded index no longer has it, and one in blocks has many."""
         if self._curve is None:
@@ -286,10 +332,11 @@ class DPPLRIndex(Index):
     def load(cls, path: str | PathLike[str]) -> Self:
         """Read an index file; no data is needed."""
         model = decode(read_file(path))
+        computed = model.slack == "paper" and model.blocks is not None  # by a merge, which is no way to fit one
         index = cls(
             max_error=model.segments.max_error,
             mechanism=model.mechanism,
-            slack=SLACKS[model.slack].name,
+            slack="measured" if computed else SLACKS[model.slack].name,
             blocks=1 if model.blocks is None else len(model.blocks),
             hint=model.hint,
         )

@@ -16,6 +16,7 @@ from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.hint import Hint
 from scumble.index.plan import Plan
 from scumble.index.slack import SlackName
+from scumble.index.tally import Tally
 from scumble.privacy.budget import Exact
 
 __all__ = ["COMPARATOR_MAGIC", "Asked", "Kind", "decoded", "forget", "is_known", "kind_of", "learn"]
@@ -37,6 +38,7 @@ class Asked(NamedTuple):
     blocks: int
     hint: Hint | None
     plan: Plan | None
+    grid: bytes | None = None
 
 
 class Kind(ABC):
@@ -61,6 +63,10 @@ class Kind(ABC):
     def released(self, index: Index) -> RunIndex:
         """What a run's catalog entry holds of an index that was fitted."""
 
+    def tally(self, index: Index) -> Tally | None:
+        """What is stored beside the run, so that it can be merged with others; None if it can be as a whole at best."""
+        return None
+
 
 class _DPPLR(Kind):
     def __init__(self, mechanism: str) -> None:
@@ -76,11 +82,16 @@ class _DPPLR(Kind):
             blocks=asked.blocks,
             hint=asked.hint,
             plan=asked.plan,
+            grid=asked.grid,
         )
 
     def released(self, index: Index) -> RunIndex:
         assert isinstance(index, DPPLRIndex)  # noqa: S101  `make` makes nothing else
         return index.model
+
+    def tally(self, index: Index) -> Tally | None:
+        assert isinstance(index, DPPLRIndex)  # noqa: S101  `make` makes nothing else
+        return index.tally
 
 
 _KINDS: dict[str, Kind] = {name: _DPPLR(name) for name in file.MECHANISMS}

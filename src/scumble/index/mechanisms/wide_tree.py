@@ -18,7 +18,7 @@ from scumble.index.curve import Histogram, Knots, NoisyCurve
 from scumble.index.mechanisms import chernoff_bound, cumulant, rates_below, variance
 from scumble.privacy.noise import Fact, Noise, add_discrete_laplace
 
-__all__ = ["WideTree", "estimate", "release_leaves", "release_parts", "wide_tree"]
+__all__ = ["WideTree", "estimate", "least_squares", "release_leaves", "release_nodes", "release_parts", "wide_tree"]
 
 FAN_OUT = 18
 HALF_FAN_OUT = 9  # of a tree over the few cells of half a block
@@ -105,6 +105,33 @@ class WideTree:
         ratio = np.max([cumulant(rates, scale) / variance(scale) for scale in self.scales], axis=0)
         return chernoff_bound(rates, [(self.leaves, self.worst_variance * ratio)], beta)
 
+    def squared_weights(self, *, from_end: bool = False) -> NDArray[np.float64]:
+        """For the rows up to and with each leaf, or of those after it: the squares of all nodes' weights, added up.
+
+        That is the variance of the least-squares estimate in units of one node's, if all levels have equal shares.
+        Given a node's estimate, those of its children scatter about their shares of it as a bridge does, and
+        independently of it; so the parts of the levels add up: docs/privacy.md section 5.3.
+        """
+        unit = variance(self.scales[0])
+        leaves = np.arange(self.leaves)
+        inside = np.full(self.leaves, 0.0 if from_end else 1.0)  # the part of a level's own node that is in the sum
+        total = np.zeros(self.leaves)
+        for level, (full, last) in reversed(list(enumerate(self.variances()))):
+            spread = np.full(self.widths(level), full / unit)
+            spread[-1] = last / unit
+            up_to = np.concatenate([[0.0], np.cumsum(spread)])
+            own = leaves // self.blocks[level]
+            above = leaves // self.blocks[level - 1] if level else np.zeros_like(leaves)
+            fan = self.fan_out(level - 1)
+            first, stop = above * fan, np.minimum((above + 1) * fan, len(spread))
+            whole = up_to[stop] - up_to[own + 1] if from_end else up_to[own] - up_to[first]
+            total += whole + inside**2 * spread[own]
+            if level:
+                share, siblings = whole + inside * spread[own], up_to[stop] - up_to[first]
+                total -= share**2 / siblings
+                inside = share / siblings
+        return total
+
     def nodes(self, counts: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """SECRET: the rows in each node, level by level."""
         sums = [np.add.reduceat(counts, np.arange(0, self.leaves, block)) for block in self.blocks[:-1]]
@@ -127,11 +154,17 @@ def estimate(
     `question` is what the leaves are, if they are not the ranks. Sensitivity: 1 a level in L1; neighbours: one row
     added or removed; cost: tree.epsilon; docs/privacy.md 4.2.
     """
-    noisy, noise = tree.nodes(counts), noise or Noise.fresh()
+    noisy = release_nodes(counts, tree, noise or Noise.fresh(), *question)
+    return least_squares([nodes.astype(np.float64) for nodes in noisy], tree)
+
+
+def release_nodes(counts: NDArray[np.int64], tree: WideTree, noise: Noise, *question: Fact) -> list[NDArray[np.int64]]:
+    """Release every node with noise, level by level: `estimate`, before anything is made of it. Cost: the same."""
+    noisy = tree.nodes(counts)
     shape = "wide tree", tree.leaves, tree.blocks, tree.epsilons
     for level, (nodes, scale) in enumerate(zip(noisy, tree.scales, strict=True)):
         add_discrete_laplace(nodes, scale, noise.stream(*shape, level, *question))
-    return _least_squares([nodes.astype(np.float64) for nodes in noisy], tree)
+    return noisy
 
 
 def release_leaves(
@@ -142,7 +175,7 @@ def release_leaves(
     return NoisyCurve(size, knots, rows, tree.levels, tree.noise_rms)
 
 
-def _least_squares(levels: list[NDArray[np.float64]], tree: WideTree) -> NDArray[np.float64]:
+def least_squares(levels: list[NDArray[np.float64]], tree: WideTree) -> NDArray[np.float64]:
     """The consistent leaves nearest to all noisy nodes (Hay et al. 2010), each weighted by its precision.
 
     Upwards every node becomes the best estimate from itself and below; downwards the difference between a node and its
