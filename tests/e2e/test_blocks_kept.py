@@ -13,8 +13,7 @@ import pytest
 from databases import counted, create, expected, load, reopen, rows, stored, sums
 from mortal import Host, Killed
 
-from scumble.enclave import loads
-from scumble.enclave.loads import Load
+from scumble.enclave import loads, placing
 from scumble.enclave.rows import Rows
 from scumble.enclave.vault import Vault
 from scumble.errors import ScumbleError
@@ -76,13 +75,13 @@ class SmallRows(Rows):
 def released(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Every index that was learned, also by an enclave that was killed afterwards."""
     found: list[bytes] = []
-    placed = Load._placed
+    placed = placing.placed
 
-    def listen(self: Load, index: IndexModel, *given: Any, **more: Any) -> Any:
+    def listen(index: IndexModel, *given: Any, **more: Any) -> Any:
         found.append(encode(index))
-        return placed(self, index, *given, **more)
+        return placed(index, *given, **more)
 
-    monkeypatch.setattr(Load, "_placed", listen)
+    monkeypatch.setattr(loads, "placed", listen)
     monkeypatch.setattr(loads, "Rows", SmallRows)
     monkeypatch.setattr(versions, "PAUSES_SECONDS", (0, 0, 0))
     monkeypatch.setattr(versions, "UNFINISHED_SECONDS", 0.01)

@@ -306,21 +306,21 @@ def test_a_planner_that_forgets_what_copies_hold_is_refused_by_the_enclave(
 
 def test_the_provider_sees_the_same_whatever_the_rows_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the same indexes: those of the first table, given to the second."""
-    from scumble.enclave.loads import Load
+    from scumble.enclave import loads, placing
 
     kept: list[Any] = []
-    placed = Load._placed
+    placed = placing.placed
     rng = Random(5)  # noqa: S311
     statements = [_statement(rng) for _ in range(25)]
     seen = []
     for seed in (1, 2):
         models = list(kept)
 
-        def place(self: Load, index: Any, *given: Any, models: list[Any] = models, **more: Any) -> Any:
+        def place(index: Any, *given: Any, models: list[Any] = models, **more: Any) -> Any:
             kept.append(index)
-            return placed(self, models.pop(0) if models else index, *given, **more)
+            return placed(models.pop(0) if models else index, *given, **more)
 
-        monkeypatch.setattr(Load, "_placed", place)
+        monkeypatch.setattr(loads, "placed", place)
         with scumble.create(tmp_path / f"db{seed}", limit=1000) as db:
             load(db, NARROW, seed)
             for sql in statements:

@@ -20,8 +20,8 @@ from e2e_queries import Query, random_query
 from e2e_tables import Col, RandomTable, random_rows, random_table
 
 from scumble import opening
+from scumble.enclave import loads, placing
 from scumble.enclave import queries as execute
-from scumble.enclave.loads import Load
 from scumble.enclave.rows import Rows
 from scumble.errors import QueryError
 from scumble.index.file import IndexModel
@@ -40,14 +40,14 @@ def shared_indexes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From the first load on, keep the indexes; call it, and the next loads are given the same again."""
     kept: list[IndexModel] = []
     replayed: list[IndexModel] = []
-    place = Load._placed
+    place = placing.placed
 
-    def placed(self: Load, index: IndexModel, *more: Any, **options: Any) -> Any:
+    def placed(index: IndexModel, *more: Any, **options: Any) -> Any:
         if not replayed:
             kept.append(index)
-        return place(self, replayed.pop(0) if replayed else index, *more, **options)
+        return place(replayed.pop(0) if replayed else index, *more, **options)
 
-    monkeypatch.setattr(Load, "_placed", placed)
+    monkeypatch.setattr(loads, "placed", placed)
     return lambda: replayed.extend(kept)
 
 

@@ -18,6 +18,7 @@ from scumble.enclave.dummies import FAR, Dummies
 from scumble.enclave.grants import Cost
 from scumble.enclave.loads import Load
 from scumble.enclave.pages import RunReader
+from scumble.enclave.placing import placed
 from scumble.errors import InvalidParameter, Tampered
 from scumble.index.blocks import Blocks
 from scumble.index.file import decode
@@ -214,13 +215,11 @@ def test_a_block_with_far_too_many_rows_takes_the_dummies_of_the_others() -> Non
     model = decode(run.index)
     blocks = Blocks(np.array([0, 16, 32, 48, 64]), np.ones(2, np.int64), np.array([0, 90, 100]), np.zeros(4, np.int64))
     counts = np.bincount([0, *[40] * 97], minlength=SIZE)
-    load = Load(MemoryStorage(), table_of("integer"), (), PAGE_ROWS, 1 << 20, "ba" * 16, NOTHING)
     for capacity, nullable, expected in ((96, False, 112), (112, False, 112), (113, False, 128), (112, True, 128)):
-        load._capacity = capacity
-        placed = load._placed(replace(model, blocks=blocks), counts, 100, nullable=nullable)
-        assert placed.capacity == expected
-        assert placed.filled.tolist() == [expected - 100] * 2
-        real = placed.dummies.mask(0, expected).tolist()
+        where = placed(replace(model, blocks=blocks), counts, 100, capacity, PAGE_ROWS, nullable=nullable)
+        assert where.capacity == expected
+        assert where.filled.tolist() == [expected - 100] * 2
+        real = where.dummies.mask(0, expected).tolist()
         assert real == [1] + [0] * (expected - 100) + [1] * 99
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from enclave_tables import MemoryStorage
 
 from scumble.enclave import pages
@@ -74,7 +75,7 @@ def test_rows_are_alive_where_no_layer_says_otherwise(storage: MemoryStorage, ta
 def sealings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, bytes, bytes]]:
     """What every sealing of a page was under: key, nonce, associated data."""
     found: list[tuple[bytes, bytes, bytes]] = []
-    cipher: Any = pages.AESGCM
+    cipher = AESGCM
 
     class Listening:
         def __init__(self, key: bytes) -> None:

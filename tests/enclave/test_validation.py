@@ -444,7 +444,7 @@ def test_a_number_of_two_words_is_on_the_grid_only_as_a_whole() -> None:
     strays = [Decimal("1.25") + Decimal(sign * 2**64) / 100 for sign in (-1, 1)]  # with the same lower half
     words = np.array([type_.words_of(value) for value in (*values, *strays)], np.int64)
     ranks = np.array([domain.rank(value) for value in values[:2]] + [domain.rank(Decimal("1.25"))] * 3, np.int64)
-    found = validation._RankCheck(rank_rule(type_, domain)).fits(ranks, words, None)
+    found = validation.RankCheck(rank_rule(type_, domain)).fits(ranks, words, None)
     assert found.tolist() == [1, 1, 0, 0, 0]
 
 
@@ -453,4 +453,4 @@ def test_a_number_of_two_words_may_fill_the_lower_of_them() -> None:
     values = [Decimal("5e16"), Decimal("-5e16"), Decimal("8e16"), Decimal("-8e16")]
     words = np.array([type_.words_of(value) for value in values], np.int64)
     ranks = np.array([domain.rank(value) for value in values], np.int64)
-    assert validation._RankCheck(rank_rule(type_, domain)).fits(ranks, words, None).tolist() == [1] * 4
+    assert validation.RankCheck(rank_rule(type_, domain)).fits(ranks, words, None).tolist() == [1] * 4

@@ -22,11 +22,11 @@ from scumble.owner.loading import (
     _check_lines,
     _existing,
     _fix_capacity,
-    _indexes_of,
     _named,
     _ordered,
-    _released,
-    _spends,
+    indexes_of,
+    released_indexes,
+    spends_of,
 )
 from scumble.owner.schema_file import SchemaFile
 from scumble.privacy.budget import unsafe_budget
@@ -55,7 +55,7 @@ def test_an_epsilon_that_no_index_can_be_built_for_is_refused_before_it_is_spent
     with pytest.raises(InvalidParameter, match="epsilon"):
         IndexSpec.parse(f"k int:0:9 epsilon={amount} slack=paper").order()
     with pytest.raises(InvalidParameter, match=r"epsilon|delta"):
-        _spends(Table("0a" * 16, "t", schema("k integer"), ()), [], LoadOptions(capacity_epsilon=amount), "0b" * 16)
+        spends_of(Table("0a" * 16, "t", schema("k integer"), ()), [], LoadOptions(capacity_epsilon=amount), "0b" * 16)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def table(*columns: str, runs: tuple[Run, ...] = ()) -> Table:
 
 def test_the_indexes_that_were_released_of_a_column_are_those_of_its_own_runs() -> None:
     runs = run("k"), replace(run("k"), index=b"one"), replace(run("n"), index=b"other"), replace(run("k"), index=b"two")
-    assert _released(table("k integer", "n integer", runs=(*runs, run(None))), "k") == [b"one", b"two"]
+    assert released_indexes(table("k integer", "n integer", runs=(*runs, run(None))), "k") == [b"one", b"two"]
 
 
 def test_only_a_new_table_takes_the_id_of_one_that_was_lost_and_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,67 +261,67 @@ def test_a_schema_file_has_a_line_for_every_column_and_sets_their_order() -> Non
     assert _ordered(given, LoadOptions()) is given
 
 
-def test_a_batch_has_the_indexes_of_its_table_in_its_order() -> None:
+def test_a_batch_has_theindexes_of_its_table_in_its_order() -> None:
     by_k, by_n = (IndexSpec.parse(f"{name} int:0:9 epsilon=1") for name in ("K", "n"))
     new = table("k integer", "n integer")
-    assert [spec.column for spec in _indexes_of(new, [by_n, by_k])] == ["n", "k"]
-    assert _indexes_of(new, []) == []
+    assert [spec.column for spec in indexes_of(new, [by_n, by_k])] == ["n", "k"]
+    assert indexes_of(new, []) == []
     with pytest.raises(InvalidParameter, match="indexed twice"):
-        _indexes_of(new, [by_k, IndexSpec.parse("k int:0:5 epsilon=1")])
+        indexes_of(new, [by_k, IndexSpec.parse("k int:0:5 epsilon=1")])
     indexed = table("k integer", "n integer", runs=(run("k"), run("n")))
-    assert [spec.column for spec in _indexes_of(indexed, [by_n, by_k])] == ["k", "n"]
+    assert [spec.column for spec in indexes_of(indexed, [by_n, by_k])] == ["k", "n"]
     plain = table("k integer", "n integer", runs=(run(None),))
-    assert _indexes_of(plain, []) == []
+    assert indexes_of(plain, []) == []
     for there, given in ((indexed, [by_k]), (indexed, []), (plain, [by_k])):
         with pytest.raises(Exists, match="other indexes"):
-            _indexes_of(there, given)
+            indexes_of(there, given)
 
 
 def test_a_batch_has_copies_with_the_columns_of_its_table_s() -> None:
     narrow = table("k integer", "n integer", runs=(replace(run("k"), columns=(0,)), run(None)))
     own, whole, other = (IndexSpec.parse(f"k int:0:9 epsilon=1{more}") for more in (" columns=k", "", " columns=k,n"))
-    assert [spec.columns for spec in _indexes_of(narrow, [own])] == [("k",)]
+    assert [spec.columns for spec in indexes_of(narrow, [own])] == [("k",)]
     full = table("k integer", "n integer", runs=(run("k"),))
-    assert [spec.columns for given in (whole, other) for spec in _indexes_of(full, [given])] == [None, None]
+    assert [spec.columns for given in (whole, other) for spec in indexes_of(full, [given])] == [None, None]
     for there, given in ((narrow, whole), (narrow, other), (full, own)):
         with pytest.raises(Exists):
-            _indexes_of(there, [given])
+            indexes_of(there, [given])
 
 
 # --- costs -------------------------------------------------------------------------------------------
 
 
-def spends_of(*specs: str, **options: Any) -> list[Any]:
+def costs_of(*specs: str, **options: Any) -> list[Any]:
     orders = [IndexSpec.parse(spec).order() for spec in specs]
-    return _spends(table("k integer", "n integer"), orders, LoadOptions(**options), BATCH)
+    return spends_of(table("k integer", "n integer"), orders, LoadOptions(**options), BATCH)
 
 
 def test_a_drawn_capacity_costs_a_tenth_of_the_cheapest_index_for_as_many_rows_as_a_user_has() -> None:
     """docs/privacy.md section 10: a tenth, and beta 1e-12."""
-    first, second, drawn = spends_of(
+    first, second, drawn = costs_of(
         "k int:0:9 epsilon=1 rows_per_user=2 mechanism=paper", "n int:0:9 epsilon=1/2 rows_per_user=3 mechanism=paper"
     )
     assert (first.rows_per_user, second.rows_per_user, drawn.rows_per_user) == (2, 3, 3)
     assert (first.epsilon, second.epsilon, drawn.epsilon) == (1, Fraction(1, 2), Fraction(1, 20))
-    (alone,) = spends_of()
+    (alone,) = costs_of()
     assert (alone.epsilon, alone.rows_per_user) == (Fraction(1, 10), 1)
     assert float(alone.delta) == pytest.approx(float(lossless_delta(Fraction(1, 10), Fraction(1, 10**12))), rel=1e-9)
     assert alone.label == f"t {CAPACITY}"
-    assert [each.epsilon for each in spends_of(capacity_epsilon="1/7")] == [Fraction(1, 7)]
-    assert spends_of(capacity=16) == []
-    assert [each.label for each in spends_of("k int:0:9 epsilon=1", capacity=16)] == ["t k"]
+    assert [each.epsilon for each in costs_of(capacity_epsilon="1/7")] == [Fraction(1, 7)]
+    assert costs_of(capacity=16) == []
+    assert [each.label for each in costs_of("k int:0:9 epsilon=1", capacity=16)] == ["t k"]
 
 
 def test_a_column_that_is_called_as_the_capacity_is_not_taken_for_it() -> None:
     spec = IndexSpec(CAPACITY, IndexSpec.parse("k int:0:9 epsilon=1").domain, epsilon=1)
     named = [
-        _spends(table(f"{CAPACITY} integer"), [spec.order()], LoadOptions(), BATCH)[place].label for place in (0, 1)
+        costs_of(table(f"{CAPACITY} integer"), [spec.order()], LoadOptions(), BATCH)[place].label for place in (0, 1)
     ]
     assert named == [f't "{CAPACITY}"', f"t {CAPACITY}"]
 
 
 def test_the_enclave_is_told_what_a_drawn_capacity_costs_and_of_a_given_one_nothing() -> None:
-    spends, there = spends_of("k int:0:9 epsilon=1"), table("k integer")
+    spends, there = costs_of("k int:0:9 epsilon=1"), table("k integer")
     drawn = _begin(there, [], spends, LoadOptions(), BATCH)
     assert drawn.capacity_cost == (Fraction(1, 10), spends[1].delta)
     given = _begin(there, [], spends[:1], LoadOptions(capacity=16, page_rows=32, memory_bytes=1 << 21), BATCH)
@@ -353,7 +353,7 @@ def test_pages_without_an_index_are_longer_if_the_capacity_is_large(
     there = table("k integer", f"n {other}")
     assert given.rows_in_page(there.schema, indexed=indexed) == rows
     orders = [IndexSpec.parse("k int:0:9 epsilon=1").order()] if indexed else []
-    assert _begin(there, orders, spends_of(), given, BATCH).page_rows == rows
+    assert _begin(there, orders, costs_of(), given, BATCH).page_rows == rows
 
 
 def test_a_drawn_capacity_has_room_for_every_row_and_is_paid_for() -> None:
