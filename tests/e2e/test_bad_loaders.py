@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import scumble
 from scumble.errors import BadRows, InvalidParameter, ScumbleError, Unfinished
-from scumble.owner import encoding, loading
+from scumble.owner import encoding, loading, sending
 from scumble.owner.database import Database
 from scumble.owner.session import Session
 from scumble.provider.front import Provider
@@ -43,7 +43,7 @@ def _lying(monkeypatch: pytest.MonkeyPatch, change: Callable[[Rows], None]) -> N
         change(rows)
         return rows
 
-    monkeypatch.setattr(loading, "encode_rows", encode)
+    monkeypatch.setattr(sending, "encode_rows", encode)
 
 
 def _put(row: int, word: int, value: int) -> Callable[[Rows], None]:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from scumble.enclave import kernels, loads
+from scumble.enclave import kernels, loads, sealing
 from scumble.enclave.dummies import FAR, Dummies
 from scumble.enclave.grants import Cost
 from scumble.enclave.loads import Load
@@ -139,7 +139,8 @@ def loaded(
 def test_rows_lie_in_the_blocks_that_the_index_says(
     monkeypatch: pytest.MonkeyPatch, memory_bytes: int, sealed_rows: int, nulls: bool
 ) -> None:
-    monkeypatch.setattr(loads, "SEALED_ROWS", sealed_rows)
+    monkeypatch.setattr(loads, "DUMMY_ROWS", sealed_rows)
+    monkeypatch.setattr(sealing, "SEALED_ROWS", sealed_rows)
     rng = np.random.default_rng(9)
     keys = [
         rng.integers(0, SIZE, 900),

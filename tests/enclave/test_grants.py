@@ -51,6 +51,7 @@ from scumble.wire.requests import (
     Scan,
     SetPolicy,
     Upgrade,
+    Vacuum,
     pack_request,
 )
 
@@ -128,6 +129,7 @@ OWNERS_REQUESTS: list[Request[Any] | bytes] = [
     CheckChain(),
     DropTable("visits"),
     DropTable("nothing"),
+    Vacuum("visits"),
     Reseal(bytes(32), TITLE, ()),
     Upgrade(TITLE, (), 0),
     Restore(0, (), ()),
@@ -143,7 +145,9 @@ OWNERS_REQUESTS: list[Request[Any] | bytes] = [
 
 
 def test_every_request_but_those_above_may_come_from_an_analyst() -> None:
-    refused = {"chain", "drop", "reseal", "grant", "revoke", "grants", "policy", "create", "upgrade", "restore"}
+    refused = {"chain", "drop", "reseal", "grant", "revoke", "grants", "policy", "create", "upgrade", "restore"} | {
+        "vacuum"
+    }
     assert {task for task, kind in Request.kinds.items() if not kind.by_analyst} == refused
     assert {task for task, kind in Request.kinds.items() if not kind.needs_version} == {
         "create",

@@ -144,7 +144,7 @@ def test_nothing_is_sealed_without_room_for_it() -> None:
 
 
 def test_as_many_dummies_are_added_as_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loads, "SEALED_ROWS", 5)
+    monkeypatch.setattr(loads, "DUMMY_ROWS", 5)
     for more in (0, 1, 5, 12):
         load = Load(MemoryStorage(), TABLE, ORDERS, PAGE_ROWS, 1 << 20, BATCH, NOTHING)
         load._add_dummies(more)

@@ -315,7 +315,7 @@ def test_a_drawn_capacity_costs_a_tenth_of_the_cheapest_index_for_as_many_rows_a
 def test_a_column_that_is_called_as_the_capacity_is_not_taken_for_it() -> None:
     spec = IndexSpec(CAPACITY, IndexSpec.parse("k int:0:9 epsilon=1").domain, epsilon=1)
     named = [
-        costs_of(table(f"{CAPACITY} integer"), [spec.order()], LoadOptions(), BATCH)[place].label for place in (0, 1)
+        spends_of(table(f"{CAPACITY} integer"), [spec.order()], LoadOptions(), BATCH)[place].label for place in (0, 1)
     ]
     assert named == [f't "{CAPACITY}"', f"t {CAPACITY}"]
 

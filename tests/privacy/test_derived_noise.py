@@ -102,6 +102,7 @@ def test_every_field_of_an_order_is_among_the_terms() -> None:
         "columns": ("k",),
         "hint": b"a curve",
         "plan": "cell_rows:150",
+        "grid": b"cells",
     }
     assert set(others) == {field.name for field in fields(IndexOrder)}
     encoded = {encode_facts(index_terms(replace(ORDER, **{name: value}))) for name, value in others.items()}

@@ -19,6 +19,7 @@ from scumble.wire.plan import Aggregate, Aggregates, Constant, Plan
 from scumble.wire.requests import (
     Abandon,
     AddGrant,
+    BeginFlush,
     BeginLoad,
     Build,
     CheckChain,
@@ -30,6 +31,7 @@ from scumble.wire.requests import (
     IndexOrder,
     ListGrants,
     Look,
+    Merge,
     Open,
     Pay,
     Prepare,
@@ -42,6 +44,7 @@ from scumble.wire.requests import (
     SetPolicy,
     Settle,
     Upgrade,
+    Vacuum,
     pack_request,
     request_kind,
 )
@@ -70,6 +73,9 @@ REQUESTS: list[Request[Any]] = [
     Prepare(Plan("t", (Constant(True),), Aggregates((Aggregate("count", None),)))),
     ForgetPlans(),
     Look(),
+    Merge("t", ("ab" * 16, "cd" * 16)),
+    Vacuum("t"),
+    BeginFlush("ba" * 16, "t", (ORDER,), 16, 1 << 20),
     Settle(2),
     Rollback(),
     LOAD,
@@ -121,6 +127,7 @@ def test_the_wire_of_a_load_and_of_an_opening() -> None:
                 "columns": None,
                 "hint": None,
                 "plan": None,
+                "grid": None,
             }
         ],
         "page_rows": 16,

@@ -35,14 +35,16 @@ def test_who_may_ask_for_what_and_how_large_it_may_be() -> None:
     """A right that is given here by mistake is given to everybody with a grant."""
     by_analysts = {task for task, kind in Request.kinds.items() if kind.by_analyst}
     assert by_analysts == {
-        "abandon", "build", "check", "commit", "forget", "load", "look", "open", "pay", "prepare", "reserve",
-        "rollback", "settle",
+        "abandon", "build", "check", "commit", "flush", "forget", "load", "look", "merge", "open", "pay", "prepare",
+        "reserve", "rollback", "settle",
     }  # fmt: skip
     assert {task for task, kind in Request.kinds.items() if not kind.needs_version} == {
         "commit", "create", "open", "restore",
     }  # fmt: skip
     large = {task: kind.most_bytes for task, kind in Request.kinds.items() if kind.most_bytes != SMALL_BYTES}
-    assert large == {"prepare": 256 * 1024, "load": 16 * 1024 * 1024}
+    assert large == {
+        "prepare": 256 * 1024, "merge": 256 * 1024, "load": 16 * 1024 * 1024, "flush": 16 * 1024 * 1024,
+    }  # fmt: skip
     assert (JSON, EXECUTE, ROWS) == (b"J", b"X", b"R")
 
 

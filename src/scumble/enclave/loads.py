@@ -80,7 +80,9 @@ class Load:
         self._spoiled = False
         self._built: tuple[tuple[Run, Dummies], ...] | None = None
 
-    def __len__(self) -> int:
+    @property
+    def sent_rows(self) -> int:
+        """How many rows there are so far, dummies included. PUBLIC."""
         return len(self._rows)
 
     @property

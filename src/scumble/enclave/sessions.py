@@ -376,7 +376,7 @@ class EnclaveSession:
             return None
         self._signer.begin_load(self)
         self._load = flush
-        return requests.Flushing(len(flush))
+        return requests.Flushing(flush.sent_rows)
 
     @property
     def _current_load(self) -> Load:
