@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 from e2e_answers import Plain, difference
-from e2e_queries import Query, random_query
+from e2e_queries import random_query
 from e2e_tables import RandomTable, random_table
+from e2e_writer import Query
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 

@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from databases import events
-from e2e_queries import Query, random_query
+from e2e_queries import random_query
 from e2e_tables import Col, RandomTable, random_rows, random_table
+from e2e_writer import Query
 
 from scumble import opening
 from scumble.enclave import queries as execute
