@@ -269,11 +269,13 @@ from scumble.index import kinds
 assert not scumble.lab.research.is_enabled()
 assert set(kinds._KINDS) == {"scumble", "paper"}
 assert not kinds._READERS
+print("nothing")
 """
 
 
 def test_importing_the_lab_teaches_a_program_nothing() -> None:
-    subprocess.run([sys.executable, "-c", IMPORTING], check=True)
+    told = subprocess.run([sys.executable, "-c", IMPORTING], check=False, capture_output=True, text=True)
+    assert (told.returncode, told.stdout, told.stderr) == (0, "nothing\n", "")
 
 
 def test_research_ends_with_its_block_unless_it_was_there() -> None:
