@@ -69,14 +69,14 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> "itertools.chain[Path]"
 
 
 @pytest.mark.parametrize("sign", [1, -1])  # two tests, so that two processes can share the work
-@settings(SHARED, max_examples=10)
+@settings(SHARED, max_examples=5)
 @given(seed=SEEDS)
 def test_few_databases(folders: "itertools.chain[Path]", seed: int, sign: int) -> None:
     assert "\n".join(wrong_answers(next(folders), sign * seed, QUERIES)) == ""
 
 
 @pytest.mark.slow
-@settings(SHARED, max_examples=40)
+@settings(SHARED, max_examples=45)
 @given(seed=SEEDS)
 def test_many_databases(folders: "itertools.chain[Path]", seed: int) -> None:
     assert "\n".join(wrong_answers(next(folders), seed, 4 * QUERIES)) == ""
