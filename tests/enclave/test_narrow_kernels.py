@@ -73,7 +73,7 @@ def test_intervals_hold_what_their_bounds_say(dtype: str, data: st.DataObject) -
 
 @pytest.mark.parametrize("dtype", INTEGERS)
 @given(st.data())
-def test_sums_squares_and_extremes_are_exact(dtype: str, data: st.DataObject) -> None:
+def test_sums_squares_extremes_and_wide_values_are_exact(dtype: str, data: st.DataObject) -> None:
     kept, extremes = [], kernels.no_extremes()
     for _ in range(2):
         x, mask, valid = data.draw(columns(dtype))
@@ -82,6 +82,7 @@ def test_sums_squares_and_extremes_are_exact(dtype: str, data: st.DataObject) ->
         assert calls.sum_words(x, mask, valid) == sum(found)
         assert calls.sum_squares(x, mask, valid) == sum(n * n for n in found)
         calls.min_max(x, mask, extremes, valid)
+        assert calls.integers(kernels.wide_load(x)) == x.tolist()
     if kept:
         assert extremes.reshape(-1).tolist() == [min(kept), max(kept)]
     else:
@@ -143,13 +144,6 @@ def test_groups_are_those_of_the_codes(dtype: str, data: st.DataObject) -> None:
         assert counts.tolist() == [len(found) for found in own]
         none = kernels.no_extremes().reshape(-1).tolist()
         assert extremes.reshape(groups, 2).tolist() == [[min(found), max(found)] if found else none for found in own]
-
-
-@pytest.mark.parametrize("dtype", INTEGERS)
-@given(st.data())
-def test_values_are_widened_to_128_bits(dtype: str, data: st.DataObject) -> None:
-    x, _, _ = data.draw(columns(dtype))
-    assert calls.integers(kernels.wide_load(x)) == x.tolist()
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4), st.integers(0, 1)), max_size=60), st.booleans())
