@@ -50,27 +50,31 @@ def db(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
         yield made
 
 
+@pytest.fixture(scope="module")
+def plain() -> Iterator[duckdb.DuckDBPyConnection]:
+    """DuckDB over the same rows."""
+    with duckdb.connect() as made:
+        made.register("t", TABLE)
+        yield made
+
+
 def _shown(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """With floats as texts, so that -0.0 is not 0.0 and NaN is NaN."""
     return [tuple(repr(value) if isinstance(value, float) else value for value in row) for row in rows]
 
 
 @pytest.mark.parametrize("condition", ["TRUE", *CONDITIONS])
-def test_rows_are_those_of_duckdb_to_the_bit(db: Database, condition: str) -> None:
+def test_rows_are_those_of_duckdb_to_the_bit(db: Database, plain: duckdb.DuckDBPyConnection, condition: str) -> None:
     sql = f"SELECT * FROM t WHERE {condition} ORDER BY id"
-    with duckdb.connect() as plain:
-        plain.register("t", TABLE)
-        assert _shown(db.sql(sql).fetchall()) == _shown(plain.execute(sql).fetchall())
-        count = f"SELECT count(*), sum(id) FROM t WHERE {condition}"
-        assert db.sql(count).fetchall() == plain.execute(count).fetchall()
+    assert _shown(db.sql(sql).fetchall()) == _shown(plain.execute(sql).fetchall())
+    count = f"SELECT count(*), sum(id) FROM t WHERE {condition}"
+    assert db.sql(count).fetchall() == plain.execute(count).fetchall()
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_extremes_and_sums(db: Database, column: str) -> None:
+def test_extremes_and_sums(db: Database, plain: duckdb.DuckDBPyConnection, column: str) -> None:
     sql = f"SELECT min({column}), max({column}), sum({column}), count({column}) FROM t WHERE id < 8"
-    with duckdb.connect() as plain:
-        plain.register("t", TABLE)
-        (ours,), (theirs,) = db.sql(sql).fetchall(), plain.execute(sql).fetchall()
+    (ours,), (theirs,) = db.sql(sql).fetchall(), plain.execute(sql).fetchall()
     assert all(a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(ours, theirs, strict=True))
 
 

@@ -28,7 +28,7 @@ from scumble.store.backup import backup_to, restore_from
 from scumble.store.files import FileStore
 from scumble.store.transcript import comparable
 from scumble.wire.catalog import Run
-from serving import serving
+from serving import Serving
 
 __all__ = ["clinic"]
 
@@ -330,9 +330,9 @@ def test_the_provider_sees_the_same_whatever_the_rows_are(tmp_path: Path, monkey
     assert len(seen[0]) > 100
 
 
-def test_at_a_service(tmp_path: Path) -> None:
+def test_at_a_service(tmp_path: Path, service: Serving) -> None:
     """Where the enclave is a process, whose store is at the end of a pipe."""
-    with serving(tmp_path / "service") as service, service.create("db", tmp_path, limit=1000) as db:
+    with service.create("narrow", tmp_path, limit=1000) as db:
         for seed in (1, 2):
             load(db, NARROW, seed)
         assert _wrong(db, 13, 25)[0] == []

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 from e2e_answers import Plain, difference
-from e2e_queries import Query, random_query
+from e2e_queries import random_query
 from e2e_tables import RandomTable, random_table
+from e2e_writer import Query
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -68,14 +69,14 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> "itertools.chain[Path]"
 
 
 @pytest.mark.parametrize("sign", [1, -1])  # two tests, so that two processes can share the work
-@settings(SHARED, max_examples=10)
+@settings(SHARED, max_examples=5)
 @given(seed=SEEDS)
 def test_few_databases(folders: "itertools.chain[Path]", seed: int, sign: int) -> None:
     assert "\n".join(wrong_answers(next(folders), sign * seed, QUERIES)) == ""
 
 
 @pytest.mark.slow
-@settings(SHARED, max_examples=40)
+@settings(SHARED, max_examples=45)
 @given(seed=SEEDS)
 def test_many_databases(folders: "itertools.chain[Path]", seed: int) -> None:
     assert "\n".join(wrong_answers(next(folders), seed, 4 * QUERIES)) == ""

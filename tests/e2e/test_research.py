@@ -23,7 +23,7 @@ from scumble.errors import FileError, InvalidParameter, Unavailable
 from scumble.index import kinds
 from scumble.index.summary import summarize
 from scumble.lab import research
-from scumble.lab.comparators import COMPARATORS, FMIPerceptronsIndex
+from scumble.lab.comparators import COMPARATORS, DPRMIIndex, FMIIndex, FMIPerceptronsIndex
 from scumble.owner import versions as owner_versions
 from scumble.owner.database import Database
 from scumble.owner.indexes import IndexSpec
@@ -47,7 +47,11 @@ LOSSLESS = [kind for kind in TERMS if CHANCE.get(kind, 1e-8) < 1]
 RANGES = [(0, 0), (17, 17), (40, 60), (0, 499), (250, 498), (499, 499)]
 AGGREGATES = "SELECT count(*), sum(v) FROM ? WHERE k BETWEEN ? AND ?"
 OPTIONS: dict[str, Any] = {"capacity": 20_480, "page_rows": 64}
-SMALL = partial(FMIPerceptronsIndex, hidden=(4, 3, 2), epochs=2)
+BRIEF = {
+    "fmi": partial(FMIIndex, steps=4),
+    "dp-rmi": partial(DPRMIIndex, steps=4),
+    "fmi-perceptrons": partial(FMIPerceptronsIndex, hidden=(4, 3, 2), epochs=2),
+}
 
 
 def _rows(rows: int = ROWS, *, nulls: bool = False) -> pa.Table:
@@ -73,8 +77,9 @@ def _no_research_outside() -> Iterator[None]:
 
 @pytest.fixture
 def _researching(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A program for research, whose perceptrons are small enough for a test."""
-    monkeypatch.setattr(research.KINDS["fmi-perceptrons"], "kind", SMALL)
+    """A program for research, which trains as little as a test needs."""
+    for kind, brief in BRIEF.items():
+        monkeypatch.setattr(research.KINDS[kind], "kind", brief)
     with research.enabled():
         yield
 
@@ -84,7 +89,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with a table for each comparator, and one with the ordinary index."""
     place = tmp_path_factory.mktemp("research") / "db"
     with pytest.MonkeyPatch.context() as patched, research.enabled():
-        patched.setattr(research.KINDS["fmi-perceptrons"], "kind", SMALL)
+        for kind, brief in BRIEF.items():
+            patched.setattr(research.KINDS[kind], "kind", brief)
         with scumble.create(place, limit=300, delta_limit="1e-3") as db:
             for kind in TERMS:
                 db.load(_name(kind), _rows(), indexes=[_index(kind)], **OPTIONS)
@@ -269,11 +275,13 @@ from scumble.index import kinds
 assert not scumble.lab.research.is_enabled()
 assert set(kinds._KINDS) == {"scumble", "paper"}
 assert not kinds._READERS
+print("nothing")
 """
 
 
 def test_importing_the_lab_teaches_a_program_nothing() -> None:
-    subprocess.run([sys.executable, "-c", IMPORTING], check=True)
+    told = subprocess.run([sys.executable, "-c", IMPORTING], check=False, capture_output=True, text=True)
+    assert (told.returncode, told.stdout, told.stderr) == (0, "nothing\n", "")
 
 
 def test_research_ends_with_its_block_unless_it_was_there() -> None:

@@ -1,6 +1,7 @@
 """A backup that is restored, a device that is new: what was used, revoked or seen before is not forgotten."""
 
 import shutil
+import warnings
 from fractions import Fraction
 from pathlib import Path
 
@@ -169,5 +170,7 @@ def test_an_analyst_is_warned_at_the_first_opening_and_not_again(clinic: Clinic)
     clinic.owner.grant("ada", clinic.identity("ada"), ["visits"])
     with pytest.warns(UserWarning, match="no anchor"), clinic.analyst("ada"):
         pass
-    with clinic.analyst("ada"):
-        pass
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with clinic.analyst("ada") as ada:
+            assert ada.sql(COUNT).fetchone() == (40,)

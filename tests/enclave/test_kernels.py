@@ -1,6 +1,7 @@
 """Masks, aggregates, groups and wide expressions against plain Python, which decides by branching."""
 
 import math
+import operator
 from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
@@ -96,29 +97,27 @@ def test_a_row_matches_if_any_interval_holds_it(width: int, data: st.DataObject)
     assert got.tolist() == [int(match) for match in expected]
 
 
-@pytest.mark.parametrize(
-    ("op", "holds"),
-    [(kernels.EQ, lambda a, b: a == b), (kernels.LT, lambda a, b: a < b), (kernels.LE, lambda a, b: a <= b)],
-    ids=["eq", "lt", "le"],
-)
+COMPARISONS = {kernels.EQ: operator.eq, kernels.LT: operator.lt, kernels.LE: operator.le}
+
+
 @pytest.mark.parametrize("width", [1, 2, 4])
 @given(st.data())
-def test_columns_compare_row_by_row(
-    width: int, op: int, holds: Callable[[Any, Any], bool], data: st.DataObject
-) -> None:
+def test_columns_compare_row_by_row(width: int, data: st.DataObject) -> None:
     values, others_valid, valid = data.draw(columns(width))
     others = values[1:] + values[:1]
     negated, nullable = data.draw(st.booleans()), data.draw(st.booleans())
-    got = kernels.mask_compare(
-        column(values, width),
-        column(others, width),
-        op,
-        optional(valid),
-        mask(others_valid) if nullable else None,
-        negated=negated,
-    )
-    both = zip(values, others, valid or [1] * len(values), others_valid if nullable else [1] * len(values), strict=True)
-    assert got.tolist() == [int(bool(v and w and holds(a, b) != negated)) for a, b, v, w in both]
+    present = valid or [1] * len(values), others_valid if nullable else [1] * len(values)
+    both = list(zip(values, others, *present, strict=True))
+    for op, holds in COMPARISONS.items():
+        got = kernels.mask_compare(
+            column(values, width),
+            column(others, width),
+            op,
+            optional(valid),
+            mask(others_valid) if nullable else None,
+            negated=negated,
+        )
+        assert got.tolist() == [int(bool(v and w and holds(a, b) != negated)) for a, b, v, w in both]
 
 
 @given(columns())

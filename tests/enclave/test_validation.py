@@ -338,6 +338,8 @@ def test_any_text_of_the_owners_is_taken(texts: list[str | None]) -> None:
     check = RowCheck(layout, rules_of(schema, [order]))
     check.look_at(rows)
     check.settle(len(rows), len(rows))
+    with pytest.raises(BadRows):  # and all of them were looked at
+        check.settle(len(rows) + 1, len(rows) + 1)
 
 
 def test_a_refused_batch_stores_nothing() -> None:

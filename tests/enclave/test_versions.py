@@ -195,6 +195,8 @@ def test_a_database_cannot_be_given_away_without_both_keys() -> None:
 
 
 def test_an_id_belongs_to_the_key_that_it_is_a_hash_of() -> None:
+    assert first_title(DATABASE, OWNER, TITLE.nonce, DATA_KEY) == TITLE
+    assert open_manifest(KEYS, signed_manifest(KEYS, _catalog(2), {RUN: 1}, ACCESS)).catalog.titles == (TITLE,)
     for title in (
         first_title(DATABASE, EVE, b"n" * 32, DATA_KEY),
         first_title(DATABASE, OWNER, b"m" * 32, DATA_KEY),

@@ -106,9 +106,14 @@ HOUR = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
     ],
     ids=lambda domain: domain.label,
 )
-@pytest.mark.parametrize("rows", [0, 50])
+@pytest.mark.parametrize("rows", [50, pytest.param(0, marks=pytest.mark.slow)])
 def test_every_kind_of_domain_can_be_drawn(domain: Domain, rows: int, tmp_path: Path) -> None:
     fitted(domain, np.full(domain.size, rows)).plot(tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_a_table_without_rows_can_be_drawn(tmp_path: Path) -> None:
+    fitted(IntegerDomain(0, 99), np.zeros(100, dtype=np.int64)).plot(tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 10_000
 
 

@@ -351,7 +351,10 @@ def losses(builds: int, kind: Callable[..., TrainedIndex], sensitivity: str = "c
     return lost
 
 
-@pytest.mark.parametrize(("kind", "sensitivity"), SETTINGS)
+@pytest.mark.parametrize(
+    ("kind", "sensitivity"),
+    [(FMIIndex, "clip"), (DPRMIIndex, "row"), *(pytest.param(*each, marks=pytest.mark.slow) for each in SETTINGS[1:3])],
+)
 def test_no_row_is_lost_but_with_probability_beta(kind: Callable[..., TrainedIndex], sensitivity: str) -> None:
     assert stats.binom.sf(losses(150, kind, sensitivity) - 1, 150, 0.05) > FALSE_ALARM
 

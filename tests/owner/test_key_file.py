@@ -124,6 +124,7 @@ def test_create_does_not_follow_a_dangling_link(file: Path) -> None:
     file.symlink_to(file.parent / "elsewhere")
     with pytest.raises(Exists):
         OwnerKey.create(file, None)
+    assert not (file.parent / "elsewhere").exists()
 
 
 def test_replace_follows_a_link(file: Path, tmp_path: Path) -> None:
@@ -140,6 +141,7 @@ def test_a_key_cannot_be_written_where_there_is_no_folder(tmp_path: Path) -> Non
         OwnerKey.create(tmp_path / "none" / "clinic.key", None)
     with pytest.raises(FileError, match="cannot be written"):
         KEY.save(tmp_path / "none" / "clinic.key", None)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_file_says_what_is_lost(file: Path) -> None:
@@ -279,6 +281,7 @@ def refused(file: Path, data: bytes) -> None:
     if refusal.type is NewerVersion:  # only a larger number of the format may look like one
         assert json.loads(data)["format"] > 1
     assert ROOT.hex() not in str(refusal.value)
+    assert file.read_bytes() == data
 
 
 @pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
@@ -289,6 +292,8 @@ def test_every_byte_flipped(file: Path, passphrase: str | None, change: int) -> 
         damaged = bytearray(data)
         damaged[position] ^= change
         refused(file, bytes(damaged))
+    write(file, data)
+    assert OwnerKey.open(file, passphrase) == REKEYING
 
 
 @pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
@@ -301,6 +306,8 @@ def test_every_length_and_every_byte_doubled_or_dropped(file: Path, passphrase: 
         refused(file, data[: position + 1] + data[position:])
     refused(file, data + b"\n")
     refused(file, data + b" " * 100_000)
+    write(file, data)
+    assert OwnerKey.open(file, passphrase) == REKEYING
 
 
 @pytest.mark.parametrize("passphrase", [None, PASSPHRASE])

@@ -12,6 +12,7 @@ import pytest
 from distributions import FALSE_ALARM
 from hypothesis import given
 from hypothesis import strategies as st
+from key_streams import keys
 from test_noise import misfit
 
 from scumble.enclave.loads import index_terms
@@ -26,6 +27,8 @@ from scumble.privacy.budget import unsafe_budget
 from scumble.privacy.noise import Noise, discrete_laplace, encode_facts
 from scumble.types import IntegerDomain, parse_domain
 from scumble.wire.requests import IndexOrder
+
+__all__ = ["keys"]
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "noise-v1.json").read_text())
 SECRET, DIGEST = bytes(range(32)), bytes(reversed(range(32)))
@@ -139,20 +142,6 @@ def test_a_question_can_be_asked_once() -> None:
     asked.stream("slack", 2)
     with pytest.raises(ValueError, match="twice"):
         asked.stream("slack", 1)
-
-
-@pytest.fixture
-def keys(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """Every key under which a stream is begun."""
-    seen: list[bytes] = []
-    original = noise._key_stream
-
-    def listen(key: bytes) -> noise.Words:
-        seen.append(key)
-        return original(key)
-
-    monkeypatch.setattr(noise, "_key_stream", listen)
-    return seen
 
 
 @pytest.mark.parametrize("size", [1, 50, 1 << 17])

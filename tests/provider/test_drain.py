@@ -21,6 +21,7 @@ from scumble.owner.session import Session
 from scumble.wire.requests import Request
 from serving import serving
 
+ONE = ("--enclaves", "1")  # which is all that a database needs
 ROWS = 20_000
 LOADING: dict[str, Any] = {"indexes": ["k int:0:999 epsilon=1"], "capacity": 2 * ROWS}
 
@@ -93,7 +94,7 @@ def test_what_is_built_may_be_signed_after_sigterm_and_all_else_is_refused(
         other.close()
         with pytest.raises(Unavailable):
             service.open("db", home, connect_seconds=0.2)
-        with serving(tmp_path / "served", port=service.port) as again:
+        with serving(tmp_path / "served", *ONE, port=service.port) as again:
             with pytest.raises(Exists):
                 db.load("t", rows(), **LOADING)
             assert db.sql("SELECT count(*), sum(v) FROM t").fetchall() == [(ROWS, ROWS * (ROWS - 1) // 2)]
@@ -107,7 +108,7 @@ def test_a_second_signal_ends_the_wait_for_a_signature(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(versions, "PAUSES_SECONDS", ())
-    with serving(tmp_path / "served", signing_seconds=3600.0) as service:
+    with serving(tmp_path / "served", *ONE, signing_seconds=3600.0) as service:
 
         def stop_twice() -> None:
             service.process.send_signal(signal.SIGTERM)
@@ -123,11 +124,11 @@ def test_a_second_signal_ends_the_wait_for_a_signature(
 
 def test_load_goes_on_over_a_restart_and_is_there_once(tmp_path: Path, home: Path) -> None:
     with ExitStack() as running:
-        service = running.enter_context(serving(tmp_path / "served"))
+        service = running.enter_context(serving(tmp_path / "served", *ONE))
 
         def restart() -> None:
             service.stop()
-            running.enter_context(serving(tmp_path / "served", port=service.port))
+            running.enter_context(serving(tmp_path / "served", *ONE, port=service.port))
 
         restarting = threading.Thread(target=restart)
 
@@ -145,7 +146,7 @@ def test_load_goes_on_over_a_restart_and_is_there_once(tmp_path: Path, home: Pat
 
 def test_open_connections_do_not_keep_an_idle_service_from_ending(tmp_path: Path, home: Path) -> None:
     with (
-        serving(tmp_path / "served") as service,
+        serving(tmp_path / "served", *ONE) as service,
         service.create("db", home, connect_seconds=0.2),
         socket.create_connection(("127.0.0.1", service.port)),
     ):

@@ -25,6 +25,7 @@ from scumble.wire.grants import public_text
 from scumble.wire.requests import Request
 from serving import Serving, serving
 
+ONE = ("--enclaves", "1")  # which is all that a database needs
 ROWS = 30_000
 INDEX = "k int:0:999 epsilon=1"
 COST = Fraction(11, 10)  # of the index and the capacity
@@ -76,7 +77,7 @@ def spent(home: Path) -> Fraction:
 def test_a_service_that_is_stopped_while_it_builds_stores_what_its_client_signs(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with serving(tmp_path / "served") as service:
+    with serving(tmp_path / "served", *ONE) as service:
         service.create("db", home).close()
 
         def stop_soon() -> None:
@@ -88,7 +89,7 @@ def test_a_service_that_is_stopped_while_it_builds_stores_what_its_client_signs(
         report = json.loads(capsys.readouterr().out)
         assert (report["rows"], report["retried"]) == (ROWS, False)
         assert service.process.wait(60) == 0
-        with serving(tmp_path / "served", port=service.port) as again:
+        with serving(tmp_path / "served", *ONE, port=service.port) as again:
             assert load(again, home) == 2
             assert "in the table already; nothing was loaded or spent" in capsys.readouterr().err
             with again.open("db", home) as db:
@@ -102,7 +103,7 @@ def test_a_service_that_is_stopped_does_not_wait_for_a_client_that_goes_silent(
 ) -> None:
     """What was built and not signed is not stored. The client says so, and need not wait for long to do it."""
     rows = pq.read_table(home / "rows.parquet")
-    with serving(tmp_path / "served", signing_seconds=0.5) as service:
+    with serving(tmp_path / "served", *ONE, signing_seconds=0.5) as service:
         with service.create("db", home, connect_seconds=0.2) as db, monkeypatch.context() as patch:
             built: list[bool] = []
 
@@ -114,7 +115,7 @@ def test_a_service_that_is_stopped_does_not_wait_for_a_client_that_goes_silent(
             before("commit", go_silent, patch)
             with pytest.raises(Unfinished, match=r"nobody can tell whether the rows are in the table; epsilon 1\.1"):
                 db.load("t", rows, indexes=[INDEX])
-        with serving(tmp_path / "served", port=service.port) as again, again.open("db", home) as db:
+        with serving(tmp_path / "served", *ONE, port=service.port) as again, again.open("db", home) as db:
             assert "t" not in [table.name for table in db.tables]
             assert db.load("t", rows, indexes=[INDEX]).retried
             assert count(db) == ROWS
@@ -156,12 +157,12 @@ def test_a_service_that_is_killed_and_stays_away_leaves_the_outcome_open_and_the
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = pq.read_table(home / "rows.parquet")
-    with serving(tmp_path / "served") as service:
+    with serving(tmp_path / "served", *ONE) as service:
         with service.create("db", home, connect_seconds=0.2, delta_limit="1e-6") as db, monkeypatch.context() as patch:
             before("build", lambda: end(service), patch)
             with pytest.raises(Unfinished, match=r"the rows are not in the table; epsilon 1\.1"):
                 db.load("t", rows, indexes=[INDEX])
-        with serving(tmp_path / "served", port=service.port) as again, again.open("db", home) as db:
+        with serving(tmp_path / "served", *ONE, port=service.port) as again, again.open("db", home) as db:
             assert db.load("t", rows, indexes=[INDEX]).retried
             assert count(db) == ROWS
             assert db.ledger.spent() == COST
@@ -171,7 +172,7 @@ def test_a_service_that_is_killed_and_stays_away_leaves_the_outcome_open_and_the
 
 @pytest.mark.parametrize("after", [False, True])
 def test_a_change_whose_answer_is_lost_is_looked_up(
-    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+    service: Serving, home: Path, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     """Drop, grant and revoke: their signature is lost before it reaches the enclave, or the answer to it is."""
     ask = Session.ask
@@ -186,7 +187,7 @@ def test_a_change_whose_answer_is_lost_is_looked_up(
         raise Unavailable("the session is gone", hint="connect again")
 
     monkeypatch.setattr(Session, "ask", losing)
-    with serving(tmp_path / "served") as service, service.create("db", home) as db:
+    with service.create(f"lost-{after}".lower(), home) as db:
         db.load("t", pa.table({"k": [1, 2]}), capacity=16, page_rows=16)
         changes: dict[str, Callable[[], object]] = {
             "grant": lambda: db.grant("ada", public_text(bytes(range(32))), ["t"]),

@@ -314,7 +314,7 @@ def test_enclave_processes_are_shut_in(service: Serving) -> None:
 
 
 def test_enclave_that_crashes_leaves_no_core_file(tmp_path: Path) -> None:
-    with serving(tmp_path / "served") as service:
+    with serving(tmp_path / "served", "--enclaves", "1") as service:
         (pid, *_) = service.enclaves()
         before = {path.name for path in Path.cwd().iterdir()}
         os.kill(pid, signal.SIGSEGV)

@@ -255,7 +255,11 @@ def test_garbage_is_no_answer(scene: Scene, number: int) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(set(errors.__all__) - {"DatabaseError"}))
-def test_an_error_that_nobody_has_sealed_is_an_error_and_no_more(scene: Scene, kind: str) -> None:
+def test_an_error_that_nobody_has_sealed_is_an_error_and_no_more(
+    scene: Scene, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = scene.client.service._transport  # type: ignore[attr-defined]
+    monkeypatch.setattr(transport, "_connect_timeout", 0.5)  # for which a service that is said to stop is waited for
     body = json.dumps({"error": kind, "message": "so it says", "hint": None}).encode()
     assert scene.meddled(lambda request, forward: Answer(400, {}, body)) is not None
 

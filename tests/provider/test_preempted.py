@@ -1,7 +1,6 @@
 """Whoever may load can hold a database for writing: the owner's revocation does not wait for it, nor do its loads."""
 
 import threading
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from scumble.errors import Busy, Refused, ScumbleError
 from scumble.owner.keys import AnalystKey
 from scumble.provider.leases import OWNER, Leases
 from scumble.store.files import FileStore
-from serving import SIMULATED, Serving, serving
+from serving import SIMULATED, Serving
 
 OPTIONS: dict[str, Any] = {"indexes": ["k int:0:99 epsilon=0.5"], "capacity": 16, "page_rows": 16}
 COUNT = "SELECT count(*) FROM t"
@@ -24,18 +23,12 @@ def rows(first: int) -> pa.Table:
     return pa.table({"k": list(range(first, first + 5))})
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Serving]:
-    with serving(tmp_path / "served") as running:
-        yield running
-
-
 def test_an_owner_revokes_and_loads_while_an_analyst_holds_the_database(tmp_path: Path, service: Serving) -> None:
     public = AnalystKey.create(tmp_path / "lab.key", None).text
-    with service.create("db", tmp_path, limit=20) as owner:
+    with service.create("held", tmp_path, limit=20) as owner:
         owner.load("t", rows(0), **OPTIONS)
         owner.grant("lab", public, {"t": ["read", "load"]}, epsilon=5)
-        with scumble.open(service.url("db"), key=tmp_path / "lab.key", owner=owner.owner, **SIMULATED) as lab:
+        with scumble.open(service.url("held"), key=tmp_path / "lab.key", owner=owner.owner, **SIMULATED) as lab:
             with lab.service.writer():
                 owner.load("t", rows(20), **OPTIONS)
                 assert lab.sql(COUNT).fetchone() == (10,)
@@ -54,11 +47,11 @@ def test_a_load_that_a_revocation_of_another_overtakes_is_loaded_all_the_same(
 ) -> None:
     """Its version is drafted again, on top of the one without the grant; nothing is built or paid twice."""
     lab, ada = (AnalystKey.create(tmp_path / f"{name}.key", None).text for name in ("lab", "ada"))
-    with service.create("db", tmp_path, limit=20) as owner:
+    with service.create("overtaken", tmp_path, limit=20) as owner:
         owner.load("t", rows(0), **OPTIONS)
         owner.grant("lab", lab, {"t": ["load"]}, epsilon=1)
         owner.grant("ada", ada, ["t"])
-        with scumble.open(service.url("db"), key=tmp_path / "lab.key", owner=owner.owner, **SIMULATED) as loader:
+        with scumble.open(service.url("overtaken"), key=tmp_path / "lab.key", owner=owner.owner, **SIMULATED) as loader:
             session = loader._versions.session
             commit, revoked = session.commit, list[str]()
 

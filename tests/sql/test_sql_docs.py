@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import duckdb
 import pytest
 from sql_tables import catalog_of, duck, evaluate, small_table
 
@@ -25,17 +26,22 @@ def examples() -> list[tuple[str, str, str]]:
 EXAMPLES = examples()
 
 
+@pytest.fixture(scope="module")
+def plain() -> duckdb.DuckDBPyConnection:
+    return duck(TABLE)
+
+
 def test_the_page_has_examples() -> None:
     assert len(EXAMPLES) > 50
     assert {where for _, where, _ in EXAMPLES} == {"enclave", "owner", "refused"}
 
 
 @pytest.mark.parametrize(("feature", "where", "sql"), EXAMPLES, ids=[feature for feature, _, _ in EXAMPLES])
-def test_example(feature: str, where: str, sql: str) -> None:
+def test_example(plain: duckdb.DuckDBPyConnection, feature: str, where: str, sql: str) -> None:
     if where == "refused":
         with pytest.raises(QueryError):
             prepare(sql, CATALOG, evaluate)
         return
     bound = prepare(sql, CATALOG, evaluate).bind()
-    duck(TABLE).execute(sql)
+    plain.execute(sql)
     assert isinstance(bound.query, AggregateQuery if where == "enclave" else RowQuery)

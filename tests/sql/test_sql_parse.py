@@ -7,7 +7,7 @@ from sql_tables import catalog_of, evaluate, small_table
 from sqlglot import exp
 
 from scumble.errors import BadQuery, QueryError, UnsupportedQuery
-from scumble.sql import prepare
+from scumble.sql import RowQuery, prepare
 from scumble.sql.parse import Span, _error_span, _reason, _underlined, bad, edited, parse, reads_clock
 
 CATALOG = catalog_of(small_table())
@@ -93,7 +93,7 @@ def test_a_close_name_is_suggested(sql: str, hint: str) -> None:
     ],
 )
 def test_not_refused(sql: str) -> None:
-    prepare(sql, CATALOG, evaluate).bind()
+    assert isinstance(prepare(sql, CATALOG, evaluate).bind().query, RowQuery)
 
 
 def test_a_query_nested_too_deeply() -> None:

@@ -26,8 +26,10 @@ KINDS = {
 }
 TABLES = {batches: small_table(batches=batches) for batches in (1, 3)}
 TABLES[2] = small_table(batches=2, indexes=KINDS)
-MANY = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+SOME, MANY = settings(FEW, max_examples=150), settings(FEW, max_examples=300)
 U = renamed(small_table(60, indexes={}), "u")
+BATCHES = st.sampled_from([1, 2, 3])
 CATALOG = {batches: catalog_of(table, U) for batches, table in TABLES.items()}
 
 
@@ -46,9 +48,20 @@ def answer(connection: duckdb.DuckDBPyConnection, sql: str) -> list[tuple[Any, .
     return sorted(rows, key=repr)
 
 
-@MANY
-@given(condition=conditions(), batches=st.sampled_from([1, 2, 3]))
+@FEW
+@given(condition=conditions(), batches=BATCHES)
 def test_conditions(connection: duckdb.DuckDBPyConnection, condition: str, batches: int) -> None:
+    check_condition(connection, condition, batches)
+
+
+@pytest.mark.slow
+@MANY
+@given(condition=conditions(), batches=BATCHES)
+def test_many_conditions(connection: duckdb.DuckDBPyConnection, condition: str, batches: int) -> None:
+    check_condition(connection, condition, batches)
+
+
+def check_condition(connection: duckdb.DuckDBPyConnection, condition: str, batches: int) -> None:
     expected = answer(connection, f"SELECT id FROM t WHERE {condition}")
     if expected is None:
         return
@@ -84,7 +97,7 @@ DISJUNCTS = st.one_of(
 )
 
 
-@MANY
+@SOME
 @given(
     parts=st.lists(DISJUNCTS, min_size=2, max_size=4, unique=True),
     extra=st.sampled_from(["", " AND ok", " AND n IS NOT NULL", " AND m < 50", " AND day IS NULL"]),
@@ -101,9 +114,20 @@ def test_unions(connection: duckdb.DuckDBPyConnection, parts: list[str], extra: 
     assert sorted(found) == sorted(row[0] for row in expected)
 
 
-@MANY
+@FEW
 @given(sql=joins())
 def test_joins(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    check_join(connection, sql)
+
+
+@pytest.mark.slow
+@MANY
+@given(sql=joins())
+def test_many_joins(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    check_join(connection, sql)
+
+
+def check_join(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     expected = answer(connection, sql)
     if expected is None:
         return
@@ -113,9 +137,20 @@ def test_joins(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     assert sorted(finished(connection, bound, {"t": TABLES[1], "u": U}).fetchall(), key=repr) == expected
 
 
-@MANY
+@FEW
 @given(sql=aggregations())
 def test_aggregates(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    check_aggregation(connection, sql)
+
+
+@pytest.mark.slow
+@MANY
+@given(sql=aggregations())
+def test_many_aggregates(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+    check_aggregation(connection, sql)
+
+
+def check_aggregation(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     expected = answer(connection, sql)
     if expected is None:
         return
@@ -179,7 +214,7 @@ OF_TIMES = [
 
 
 @pytest.mark.parametrize(("shapes", "values"), [(OF_NUMBERS, PARAMETERS), (OF_TIMES, [*TIMES, "2020-01-09 03:00:00"])])
-@MANY
+@SOME
 @given(data=st.data())
 def test_parameters(
     connection: duckdb.DuckDBPyConnection, shapes: list[str], values: list[Any], data: st.DataObject

@@ -33,6 +33,7 @@ from scumble.types import (
 from scumble.types.column import TYPES
 from scumble.types.float import float_of, float_word
 
+FEW = settings(max_examples=20)  # of each kind for each type; `make verify` takes many
 OPERATORS = get_args(Operator)
 CATEGORIES = '["", "A", "a", "a\\u0000", "ab", "abc", "b", "z", "\\u00e9", "\\uffff", "\\ud83d\\ude00"]'
 DAYS = st.one_of(
@@ -202,9 +203,13 @@ def same(left: Any, right: Any) -> bool:
 
 
 @pytest.mark.parametrize("declared", WORDS)
-@settings(max_examples=50)
+@FEW
 @given(data=st.data())
 def test_words_come_back_the_same(declared: str, data: st.DataObject) -> None:
+    check_round_trip(declared, data)
+
+
+def check_round_trip(declared: str, data: st.DataObject) -> None:
     """Through values and through Arrow: with nulls or nothing at all; whole, sliced, in chunks, and in narrow words."""
     type_ = parse_type(declared)
     stored = words_in(type_, data.draw(st.lists(WORDS[declared], max_size=12)))
@@ -290,11 +295,15 @@ def _rows(answer: duckdb.DuckDBPyConnection) -> list[int]:
 
 
 @pytest.mark.parametrize("declared", WORDS)
-@settings(max_examples=40)
+@FEW
 @given(data=st.data())
 def test_interval_matches_what_duckdb_matches(
     db: duckdb.DuckDBPyConnection, declared: str, data: st.DataObject
 ) -> None:
+    check_any_constant(db, declared, data)
+
+
+def check_any_constant(db: duckdb.DuckDBPyConnection, declared: str, data: st.DataObject) -> None:
     stored = data.draw(st.lists(WORDS[declared], min_size=1, max_size=8))
     check(db, declared, stored, data.draw(CONSTANTS))
 
@@ -357,11 +366,15 @@ FAR = {"date": 700_000, "timestamp_s": 6 * 10**10, "timestamp_ms": 6 * 10**13}
 
 
 @pytest.mark.parametrize("declared", WORDS)
-@settings(max_examples=60)
+@FEW
 @given(data=st.data())
 def test_constants_at_and_beside_stored_values(
     db: duckdb.DuckDBPyConnection, declared: str, data: st.DataObject
 ) -> None:
+    check_near_constant(db, declared, data)
+
+
+def check_near_constant(db: duckdb.DuckDBPyConnection, declared: str, data: st.DataObject) -> None:
     """Values next to each other and the constants between them."""
     type_ = parse_type(declared)
     word = data.draw(
@@ -441,9 +454,13 @@ def test_what_is_not_certain_is_left_to_duckdb(declared: str, value: object) -> 
 
 
 @pytest.mark.parametrize("declared", [declared for declared in WORDS if parse_type(declared).is_ordered])
-@settings(max_examples=50)
+@FEW
 @given(data=st.data())
 def test_words_sort_as_duckdb_sorts(db: duckdb.DuckDBPyConnection, declared: str, data: st.DataObject) -> None:
+    check_order(db, declared, data)
+
+
+def check_order(db: duckdb.DuckDBPyConnection, declared: str, data: st.DataObject) -> None:
     type_ = parse_type(declared)
     words = words_in(type_, data.draw(st.lists(WORDS[declared], max_size=8)))
     array = type_.decode(words, None)
@@ -451,3 +468,15 @@ def test_words_sort_as_duckdb_sorts(db: duckdb.DuckDBPyConnection, declared: str
     db.register("t", pa.table({"n": pa.array(range(len(array)), pa.int64()), "c": array}))
     order = _rows(db.execute("SELECT n FROM t ORDER BY c, n"))
     assert order == sorted(range(len(words)), key=lambda row: (words[row].tolist(), row))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("declared", WORDS)
+@settings(max_examples=100)
+@given(data=st.data())
+def test_every_type_with_many_values(db: duckdb.DuckDBPyConnection, declared: str, data: st.DataObject) -> None:
+    check_round_trip(declared, data)
+    check_any_constant(db, declared, data)
+    check_near_constant(db, declared, data)
+    if parse_type(declared).is_ordered:
+        check_order(db, declared, data)
