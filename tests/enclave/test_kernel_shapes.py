@@ -138,7 +138,8 @@ def test_wide_columns_of_a_few_rows() -> None:
     assert integers(kernels.wide_subtract(a, b, EVERY, overflow)) == [-4, -(3 << 69), (1 << 100) - 2]
     assert integers(kernels.wide_multiply(a[::2].copy(), b[::2].copy(), EVERY[:2], overflow)) == [5, 1 << 101]
     assert overflow.tolist() == [0]
-    assert integers(kernels.wide_load(X)) == X.tolist()
+    for type_ in (np.int64, np.int8, np.int32):
+        assert integers(kernels.wide_load(X.astype(type_))) == X.tolist()
     assert kernels.wide_ordered(wide(-1, 1 << 64)).tolist() == [[-1, MOST], [1, LEAST]]
 
 
