@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import time
+import tomllib
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import ClassVar
@@ -94,6 +95,8 @@ def test_the_list_of_equivalents_names_mutants_that_there_are_and_says_why() -> 
     gone = set(mutants.equivalents()) - there
     assert not gone
     assert all(len(reason.split()) > 3 for reason in mutants.equivalents().values())
+    entries = tomllib.loads(mutants.EQUIVALENT.read_text())["mutant"]
+    assert len(entries) == len(mutants.equivalents()), "a mutant is listed twice"
 
 
 def test_the_tests_that_are_named_are_there() -> None:

@@ -70,6 +70,14 @@ def test_the_network_sorts_larger_numbers_of_chunks(count: int) -> None:
     assert (values == np.arange(count)).all()
 
 
+def test_the_network_has_as_many_pairs_as_batchers() -> None:
+    """A round more would sort as well, and read and write every chunk for nothing."""
+    assert [len(list(_network(1 << p))) for p in range(2, 7)] == [
+        (p * p - p + 4) * 2 ** (p - 2) - 1 for p in range(2, 7)
+    ]
+    assert [len(list(_network(count))) for count in range(4)] == [0, 0, 1, 3]
+
+
 def test_a_network_without_its_last_pair_does_not_sort() -> None:
     """The check above can fail."""
     inputs = np.array(list(product((0, 1), repeat=6)), np.int8)

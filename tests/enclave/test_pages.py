@@ -78,7 +78,7 @@ def test_a_room_is_used_again_for_columns_of_any_width() -> None:
     assert repr(room).startswith("Room(bytes=")
 
 
-@pytest.mark.parametrize("sizes", [[(8, 3)], [(8, 3), (5, 2)], [(3, 2), (8, 4), (4, 2)]])
+@pytest.mark.parametrize("sizes", [[(8, 3)], [(8, 3), (5, 2)], [(3, 2), (8, 4), (4, 2)], [(9, 4), (8, 1), (8, 3)]])
 def test_a_room_that_was_cleared_holds_nothing(sizes: list[tuple[int, int]]) -> None:
     """Of all that was ever put there since the last time; and memory only as much as it may."""
     room = Room()
@@ -97,6 +97,12 @@ def test_a_room_that_was_cleared_holds_nothing(sizes: list[tuple[int, int]]) -> 
     assert repr(room) == "Room(bytes=0)"
     assert not everything.any()
     room.clear(0)
+
+
+def test_a_room_that_was_never_used_can_be_cleared() -> None:
+    room = Room()
+    room.clear(0)
+    assert repr(room) == "Room(bytes=0)"
 
 
 def test_what_is_fetched_without_a_room_stays() -> None:
@@ -177,6 +183,22 @@ def test_many_columns_and_a_run_sealed_anew() -> None:
         RunReader(storage, KEYS, table, sealed).fetch(0, 0, 1)
 
 
+def test_a_run_has_tags_for_the_columns_that_it_holds_in_whichever_order_they_are_written() -> None:
+    table, storage = table_of("integer not null", "smallint", "bigint not null"), MemoryStorage()
+    writer = RunWriter(storage, KEYS, table, RUN, PAGES, PAGE_ROWS, (1,))
+    words, valid = _words(table, 1)
+    assert valid is not None
+    for page in (3, 0, 4, 2, 1):
+        rows = slice(page * PAGE_ROWS, (page + 1) * PAGE_ROWS)
+        writer.write(1, page, words[rows], valid[rows])
+    run = Run(RUN, "b", None, ROWS, PAGE_ROWS, None, writer.finish(), (1,))
+    assert [len(storage.tag_bytes[RUN, place]) for place in range(3)] == [0, PAGES * TAG_BYTES, 0]
+    fetched = RunReader(storage, KEYS, table, run).fetch(1, 0, PAGES)
+    assert (fetched.words == words).all()
+    assert fetched.valid is not None
+    assert (fetched.valid == valid).all()
+
+
 @pytest.mark.parametrize(("first", "pages"), [(-1, 1), (0, PAGES + 1), (PAGES, 1), (2, -1), (-1, 0), (PAGES + 1, 0)])
 def test_pages_that_there_are_not(first: int, pages: int) -> None:
     table, storage = table_of("integer"), MemoryStorage()
@@ -255,11 +277,12 @@ def test_a_page_that_was_sealed_for_its_very_place_but_never_vouched_for() -> No
         RunReader(other, KEYS, table, run).fetch(0, 0, 1)
 
 
-@pytest.mark.parametrize("missing", [1, TAG_BYTES, PAGES * TAG_BYTES])
-def test_tags_that_are_too_few_although_a_manifest_vouches_for_them(missing: int) -> None:
+@pytest.mark.parametrize("more", [-1, -TAG_BYTES, -PAGES * TAG_BYTES, 1, TAG_BYTES])
+def test_tags_that_are_too_few_or_too_many_although_a_manifest_vouches_for_them(more: int) -> None:
     table, storage = table_of("integer"), MemoryStorage()
     run = _written(table, storage)
-    storage.tag_bytes[RUN, 0] = storage.tag_bytes[RUN, 0][:-missing]
+    tags = storage.tag_bytes[RUN, 0]
+    storage.tag_bytes[RUN, 0] = tags[:more] if more < 0 else tags + bytes(more)
     hashes = (hashlib.sha256(storage.tag_bytes[RUN, 0]).hexdigest(),)
     with pytest.raises(Tampered):
         RunReader(storage, KEYS, table, replace(run, tag_hashes=hashes)).fetch(0, PAGES - 1, 1)

@@ -35,7 +35,11 @@ from scumble.errors import (
     LedgerBusy,
     NotFitted,
 )
+from scumble.index import dp_plr
 from scumble.index import slack as coverage
+from scumble.index.curve import MAX_ROWS, MonotoneCurve, NoisyCurve, make_monotone
+from scumble.index.file import block_bytes, fixed_bytes, most_segments
+from scumble.index.hint import Hint
 from scumble.index.mechanisms import paper
 from scumble.index.mechanisms import wide_tree as wide
 from scumble.privacy import noise
@@ -259,6 +263,14 @@ def test_published_slack() -> None:
     assert index.model.beta == 1  # as it is printed, it promises nothing
 
 
+def test_a_published_slack_may_be_as_narrow_as_asked_for() -> None:
+    index = DPPLRIndex(slack="paper", alpha_s="1/2", max_error=50)
+    assert index.alpha_s == Fraction(1, 2)
+    index.fit_counts(np.full(1024, 10), domain=IntegerDomain(0, 1023), budget=spend(2))
+    z = coverage.published_bound(1024, Fraction(2), Fraction(1, 2))
+    assert z <= index.model.slack_rows <= z + 50
+
+
 def test_lossless_says_its_delta() -> None:
     budget = Ledger(limit=1, delta_limit="1e-5").spend(1, "test", delta="1e-5")
     index = DPPLRIndex(slack="lossless").fit([1] * 100, domain=IntegerDomain(0, 9), budget=budget)
@@ -275,6 +287,45 @@ def test_a_fit_follows_the_curve_as_closely_as_its_noise_makes_sense(epsilon: st
     assert roomy.model.segments.max_error == max(1, math.ceil(roomy.noisy_curve.noise_rms / 2))
     asked = DPPLRIndex(max_error=17).fit_counts(counts, domain=domain, budget=spend(epsilon))
     assert asked.model.segments.max_error == 17
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 4])
+@pytest.mark.parametrize("hint", [None, Hint.of_counts(np.arange(300) % 7)], ids=["", "hinted"])
+def test_segments_get_the_bytes_that_the_rest_of_the_file_leaves(
+    monkeypatch: pytest.MonkeyPatch, blocks: int, hint: Hint | None
+) -> None:
+    """For so many curves, over ranks or the marks of a hint, up to as many rows as the curves have in the end."""
+    asked, ends = list[tuple[int, ...]](), list[int]()
+
+    def monotone(curve: NoisyCurve, capacity: int | None) -> MonotoneCurve:
+        made = make_monotone(curve, capacity)
+        ends.append(int(made.rows[-1]))
+        return made
+
+    def most(*given: int) -> int:
+        asked.append(given)
+        return most_segments(*given)
+
+    monkeypatch.setattr(dp_plr, "make_monotone", monotone)
+    monkeypatch.setattr(dp_plr, "most_segments", most)
+    counts, domain, beta = np.arange(300) % 7, IntegerDomain(0, 299), Fraction(1, 1000)
+    counts[[0, -1]] = 2000  # so that what is before the last rank, or at the first, is another number of rows
+    index = DPPLRIndex(max_bytes=777, blocks=blocks, hint=hint)
+    index.fit_counts(counts, domain=domain, budget=spend(3), beta=beta, capacity=8192)
+    room = 777 - fixed_bytes(domain, Fraction(3), Fraction(0), beta) - (block_bytes(blocks, 300) if blocks > 1 else 0)
+    size, curves = 300 if hint is None else hint.span, 1 if blocks == 1 else 2 * blocks
+    assert asked[0] == (room, size, MAX_ROWS, MAX_ROWS, curves)
+    assert len(ends) == curves
+    assert {(*given[:3], given[4]) for given in asked[1:]} == {(room, size, sum(ends), curves)}
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_dummies_are_what_the_blocks_hold_beside_the_rows(blocks: int) -> None:
+    counts = np.full(100, 50)
+    index = DPPLRIndex(blocks=blocks).fit_counts(counts, domain=IntegerDomain(0, 99), budget=spend(), capacity=6000)
+    assert index.unsafe_dummy_rows(counts) == (0 if blocks == 1 else index.model.capacity - 5000)
+    if index.model.blocks is not None:
+        assert index.model.slack_rows == max(index.model.blocks.slacks)
 
 
 def test_a_model_states_what_was_charged_and_how_many_rows_there_may_be() -> None:

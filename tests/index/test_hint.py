@@ -18,11 +18,12 @@ from scumble import DPPLRIndex, IntegerDomain, Ledger
 from scumble.errors import Corrupt, FileError, InvalidParameter, NewerVersion
 from scumble.index import dp_plr
 from scumble.index import hint as hint_module
+from scumble.index.contract import Terms
 from scumble.index.curve import Histogram
 from scumble.index.file import HINT_LENGTH, decode, encode
 from scumble.index.hint import HEADER, MAGIC, MOST_PIECES, Hint, _straight
 from scumble.index.mechanisms import hinted, scout, wide_tree
-from scumble.index.mechanisms.hinted import CHECK_SHARE, follows, hinted_cells, misfit
+from scumble.index.mechanisms.hinted import CHECK_SHARE, HintedCells, follows, hinted_cells, misfit
 from scumble.index.packing import pack
 from scumble.index.segments import Segments
 from scumble.lab.attack.reconstruction import rows_below
@@ -419,6 +420,29 @@ def test_a_hint_is_trusted_up_to_four_noise_scales(monkeypatch: pytest.MonkeyPat
     assert follows(counts, hint, 3000, cells, Fraction(4, 11), Noise(bytes(32))) == (found <= 11)
     assert follows(counts, hint, 3000, cells, Fraction(1, 3), Noise(bytes(32))) == trusted
     assert scales == [Fraction(11, 4), 3]
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 4])
+@pytest.mark.parametrize("cells", range(1, 13))
+@pytest.mark.parametrize("followed", [False, True])
+def test_a_hint_needs_a_cell_for_each_half_of_a_block(
+    monkeypatch: pytest.MonkeyPatch, blocks: int, cells: int, followed: bool
+) -> None:
+    least = []
+
+    def made(hint: Hint, rows: int, rows_per_cell: float, fewest: int) -> HintedCells:
+        least.append(fewest)
+        return HintedCells(np.arange(cells), np.arange(cells + 1), np.arange(64))
+
+    monkeypatch.setattr(dp_plr, "hinted_cells", made)
+    monkeypatch.setattr(dp_plr, "follows", lambda *given: followed)
+    counts = np.ones(64, np.int64)
+    hint, one = Hint.of_counts(counts), Fraction(1)
+    terms = Terms(IntegerDomain(0, 63), one, Fraction(0), Fraction(1, 1000), 64, one, Fraction(0))
+    index = DPPLRIndex(blocks=blocks, hint=hint)
+    found = index._checked_cells(Histogram(counts), terms, hint, 64, Noise(bytes(32)))
+    assert (found is not None) == (followed and cells >= 2 * blocks)
+    assert least == [2 * blocks]
 
 
 def test_a_forty_eighth_of_epsilon_pays_for_the_check() -> None:

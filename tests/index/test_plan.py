@@ -67,12 +67,26 @@ def test_what_a_plan_leaves_out_is_as_usual() -> None:
         "cell_rows:٣٠",
         "cell_rows:10000000000000000000",
         "cell_rows:0000000000200",
+        "cell_rows:0000000200",
     ],
 )
 def test_what_is_no_plan_is_refused(text: str) -> None:
     with pytest.raises(InvalidParameter) as refused:
         Plan.parse(text)
     assert refused.value.hint
+
+
+def test_what_just_about_is_a_plan_is_one() -> None:
+    assert Plan.parse("slack_share:0.05,scout_share:0.95") == Plan("1/20", "19/20")
+    assert Plan(slack_share="0.300001").slack(in_blocks=True) == Fraction(300_001, 10**6)
+    assert Plan.parse("cell_rows:000000200") == Plan(cell_rows=200)
+    assert [Plan(cell_rows=rows).cell_rows for rows in (20, 5000)] == [20, 5000]
+
+
+@pytest.mark.parametrize("rows", [100.0, 100.5, "100", True, np.int64(100)], ids=repr)
+def test_the_rows_of_a_cell_are_a_number_of_python(rows: object) -> None:
+    with pytest.raises(InvalidParameter):
+        Plan(cell_rows=rows)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("options", [{"mechanism": "paper"}, {"slack": "paper"}])

@@ -180,6 +180,21 @@ def test_options_are_given_as_such_or_by_name(tmp_path: Path) -> None:
     assert [run.batch for run in report.runs] == [report.batch]
 
 
+@pytest.mark.parametrize("loaded", [True, False])
+def test_a_try_is_made_unless_an_earlier_one_has_loaded_its_batch(tmp_path: Path, loaded: bool) -> None:
+    """What an earlier try left open is then known: its rows are there, as they were reported, or they are not."""
+    rows, options = pa.table({"k": [1, 2, 3]}), LoadOptions(capacity=16, page_rows=16)
+    with scumble.create(tmp_path / "d", limit=1) as db:
+        first = db.load("t", rows, options=options)
+        attempt = loading.Attempt(BATCH, [first.batch if loaded else "0f" * 16], pending=True)
+        options = replace(options, again=True)
+        with db._changing():
+            report = loading.load(db._versions, db.ledger, "t", rows, (), options, lambda *told: None, attempt)
+        assert (report.rows, report.retried, report.batch == first.batch) == (3, False, loaded)
+        assert attempt.pending == loaded
+        assert db.sql("SELECT count(*) FROM t").fetchall() == [(3 if loaded else 6,)]
+
+
 # --- tables ------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sql_tables import catalog_of, evaluate, small_table
 
 from scumble.sql import plan, prepare
-from scumble.sql.plan import Cover, _one_range, _pages_of, cover
+from scumble.sql.plan import Cover, Path, Paths, RunScan, _one_range, _pages_of, cover
 from scumble.types import parse_type
 from scumble.wire.plan import And, Compare, Constant, In, Or, Predicate
 
@@ -172,3 +172,51 @@ def test_of_two_unions_the_cheaper_one_is_read_in_whatever_order_they_stand() ->
         assert access.attributes == ("n", "day")
         found.append(access.bytes_read)
     assert found[0] == found[1]
+
+
+def test_only_one_interval_of_an_indexed_column_of_one_word_leaves_nothing_to_choose() -> None:
+    catalog = catalog_of(small_table())
+
+    def paths_of(condition: str) -> Paths:
+        return prepare("SELECT count(*) FROM t WHERE ?".replace("?", condition), catalog, evaluate).query.paths[0]
+
+    by_n = paths_of("n BETWEEN 3 AND 9")
+    leaf = by_n.predicate
+    assert isinstance(leaf, In)
+    assert by_n._one is not None
+    assert by_n._one.attribute == "n"
+    others: list[Predicate] = [
+        replace(leaf, intervals=0),
+        replace(leaf, intervals=2),
+        replace(leaf, negated=True),
+        replace(leaf, null_matches=True),
+        And((leaf,)),
+        Constant(True),
+    ]
+    for other in others:
+        assert Paths(by_n.table, other, by_n.bounds, by_n.output)._one is None
+    assert paths_of("m BETWEEN 3 AND 9")._one is None  # no index
+    day = paths_of("day = '2020-01-05'")._one
+    assert day is not None
+    assert day.attribute == "day"
+    named = paths_of("name = 'a'")
+    assert "name" in [path.attribute for path in named.paths]
+    assert named._one is None  # of several words
+
+
+def test_scans_are_of_all_pages_unless_an_index_narrows_them() -> None:
+    loaded = small_table()
+    path, keys = Path(loaded.table, "n"), Cover((((3,), (9,)),), False)
+    (run,) = path.runs
+    everything = [RunScan(run, 0, ((0, run.pages),), (), ((0, run.capacity),))]
+    assert path.scans(None) == everything
+    (found,) = path.scans(keys)
+    assert found.predicate == 0
+    assert 0 < found.page_count < run.pages
+    assert [scan.predicate for scan in (*path.scans(None, 2), *path.scans(keys, 2))] == [2, 2]
+    assert path.scans(Cover((), False)) == []
+    empty = replace(loaded.table, runs=tuple(replace(each, capacity=0) for each in loaded.table.runs))
+    assert Path(empty, "n").scans(None) == []
+    plain = small_table(indexes={}).table  # in the order of loading, whatever is looked for
+    (run,) = plain.runs
+    assert Path(plain, None).scans(keys) == [RunScan(run, 0, ((0, run.pages),), (), ((0, run.capacity),))]

@@ -328,7 +328,7 @@ def place_rows(rows: Words, key_word: int, ranks: int, filled: Words, sorted_as:
     lib.scumble_place_rows(_written(rows, n * words), n, words, key_word, ranks, *arrays)
 
 
-def _shape(rows: Words, key_word: int = 0) -> tuple[int, int]:
+def _shape(rows: Words, key_word: int) -> tuple[int, int]:
     n, words = rows.shape if rows.ndim == 2 else (len(rows), 1)
     if not 0 <= key_word < words:
         raise ValueError("the key must be one of the row's words")
