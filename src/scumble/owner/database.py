@@ -85,12 +85,19 @@ class Database(Custody):
             self._versions.retrying(lambda: self._statement(query))
         return Prepared(self, query)
 
-    def explain(self, query: str, params: "Parameters" = ()) -> "Explanation":
-        """Say what a query would read and what the provider would see of it, without running it."""
+    def explain(self, query: str, params: "Parameters" = (), *, capacity: int | None = None) -> "Explanation":
+        """Say what a statement would read, or change, and what the provider would see of it, without running it.
+
+        For a statement that changes something, it is a `ChangeExplanation`; `capacity` is as for `execute`.
+        """
         from scumble.sql.explain import explain
+        from scumble.sql.parse import is_query, parse
 
         with self._turn:
-            return self._versions.retrying(lambda: explain(self._statement(query).bind(params)))
+            if is_query(query):
+                return self._versions.retrying(lambda: explain(self._statement(query).bind(params)))
+            parsed = parse(query, change=True)
+            return self._versions.retrying(lambda: self._changes.explained(parsed, params, capacity))
 
     def limit_local(self, memory_bytes: int, result_bytes: int) -> None:
         """From now on, let what DuckDB does here take so much memory, and a result so many bytes."""
