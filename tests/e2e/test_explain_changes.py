@@ -23,10 +23,10 @@ def db(tmp_path: Path) -> Iterator[Database]:
         yield made
 
 
-def explained(db: Database, sql: str, **more: int) -> ChangeExplanation:
+def explained(db: Database, sql: str, *, capacity: int | None = None) -> ChangeExplanation:
     """What it says, after checking that it has done nothing."""
     before, version = len(events(db)), db.version
-    found = db.explain(sql, **more)
+    found = db.explain(sql, capacity=capacity)
     assert isinstance(found, ChangeExplanation)
     assert db.version == version
     assert not [event for event in events(db)[before:] if event.kind in ("read", "write", "create_run", "commit")]
@@ -98,8 +98,8 @@ def test_a_column_with_an_index_goes_to_the_tail(db: Database) -> None:
 
 
 def test_the_room_of_an_insert_is_padded_and_public(db: Database) -> None:
-    def room(sql: str, **more: int) -> int:
-        found = explained(db, sql, **more)
+    def room(sql: str, capacity: int | None = None) -> int:
+        found = explained(db, sql, capacity=capacity)
         assert found.insert is not None
         return found.insert.tail_rows
 

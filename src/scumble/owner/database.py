@@ -59,6 +59,8 @@ class Database(Custody):
 
     _transaction: ExitStack | None = None
     """What is given back when the transaction that is under way ends."""
+    _half_done = False
+    """Whether a statement of the transaction has failed after it had changed something."""
 
     @classmethod
     def begin(
@@ -175,16 +177,26 @@ class Database(Custody):
                 raise
             self._end_transaction(settled=True)
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is under way, by BEGIN or in a `with` block."""
+        return self._transaction is not None
+
     def _begin_transaction(self, held: ExitStack) -> None:
         held.enter_context(self._turn)
         if self._transaction is not None:
             raise InvalidParameter("a transaction is under way", hint="COMMIT or ROLLBACK it first")
         held.enter_context(self._changing())
-        self._transaction = held
+        self._transaction, self._half_done = held, False
 
     def _end_transaction(self, *, settled: bool) -> None:
         self._transaction = None
         try:
+            if settled and self._half_done:
+                raise InvalidParameter(
+                    "a statement of the transaction has failed half-way: all of it is rolled back",
+                    hint="begin it again, without that statement",
+                )
             if settled:
                 self._versions.settle()
         finally:
@@ -214,7 +226,12 @@ class Database(Custody):
         """Make changes, within the transaction that is under way or one of their own."""
         with self._turn:
             if self._transaction is not None:
-                return work(self._changes)
+                before = self._versions.unsettled
+                try:
+                    return work(self._changes)
+                except BaseException:
+                    self._half_done = self._half_done or self._versions.unsettled != before
+                    raise
             with self.transaction():
                 return work(self._changes)
 

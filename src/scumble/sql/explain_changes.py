@@ -81,6 +81,16 @@ class ChangeExplanation(Explanation):
     insert: InsertExplanation | None
     may_be_refused: bool
 
+    @property
+    def bytes_read(self) -> int:
+        """How many sealed bytes of the table are read for it, by all steps."""
+        return sum(step.bytes_read for step in self.steps)
+
+    @property
+    def bytes_sealed(self) -> int:
+        """How many bytes are sealed anew, the inserted rows' included."""
+        return sum(step.bytes_sealed for step in self.steps) + (self.insert.tail_bytes if self.insert else 0)
+
     def _lines(self) -> list[tuple[int, str]]:
         how = f", narrowed down by {' and '.join(self.indexes)}" if self.indexes else ""
         lines = [(0, f"{self.kind}: {self.table}{how}")]
@@ -103,13 +113,13 @@ class ChangeExplanation(Explanation):
 
     def _seen(self) -> str:
         """What a provider can tell, in one sentence."""
-        read, sealed = sum(step.bytes_read for step in self.steps), sum(step.bytes_sealed for step in self.steps)
         seen = [f"a change of {self.table}"]
         if self.steps:
             columns = dict.fromkeys(name for step in self.steps for name in step.columns_sealed)
-            seen.append(f"these pages, {read:,} bytes read and {sealed:,} sealed of {', '.join(columns)}")
+            seen.append(f"these pages, {', '.join(columns)} sealed anew")
         if self.insert is not None:
             seen.append(f"room for {self.insert.tail_rows:,} rows")
+        seen.append(f"{self.bytes_read:,} bytes read and {self.bytes_sealed:,} sealed")
         if self.may_be_refused:
             seen.append("whether all of it was refused since a value does not fit its column")
         return "; ".join(seen)
