@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from cli_setup import clinic, here, made_clinic, scumble
 
-from scumble.cli.shell import split, statements
+from scumble.cli.statements import split, statements
 
 __all__ = ["clinic", "here", "made_clinic"]
 
@@ -161,6 +161,18 @@ def test_ctrl_c_ends_a_query_and_not_the_shell(clinic: Path, terminal: Callable[
     shell.wait_for(r"\s300\s")
     shell.answer(("scumble>", "\x04"))
     assert shell.end() == 0
+
+
+def test_the_prompt_shows_a_transaction_and_leaving_rolls_it_back(
+    clinic: Path, terminal: Callable[..., Terminal]
+) -> None:
+    shell = terminal("shell", "clinic")
+    shell.answer(("scumble>", "BEGIN;\r"), (r"scumble \(transaction\)>", "DELETE FROM t;\r"))
+    shell.wait_for("300 rows changed")
+    shell.answer((r"scumble \(transaction\)>", "\x04"))  # Ctrl-D
+    shell.wait_for("the transaction was not committed: it is rolled back")
+    assert shell.end() == 0
+    assert scumble("query", "clinic", "SELECT count(*) AS n FROM t", "--csv").out == "n\n300\n"
 
 
 def test_no_history_keeps_none(clinic: Path, terminal: Callable[..., Terminal]) -> None:

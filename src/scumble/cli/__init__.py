@@ -15,6 +15,7 @@ from scumble.cli import anchor, index, ledger, policy, witness
 from scumble.cli.access import grant, grants, revoke
 from scumble.cli.backup import backup, check, restore
 from scumble.cli.database import at_service
+from scumble.cli.insert import insert
 from scumble.cli.keys import identity, init, passphrase, rekey, upgrade
 from scumble.cli.lab import attack, audit
 from scumble.cli.load import load
@@ -46,6 +47,7 @@ _PANELS: dict[str, list[Callable[..., None]]] = {
         at_service(init),
         suggest,
         _shared(load),
+        _shared(insert),
         _shared(query),
         _shared(explain),
         _shared(shell),

@@ -1,4 +1,4 @@
-"""`scumble grant`, `revoke` and `grants`: let others read a database or load into it, with their own keys.
+"""`scumble grant`, `revoke` and `grants`: let others read a database or add to it, with their own keys.
 
 An analyst makes an identity and sends its public key to the owner; the owner grants it rights and takes them back. Only
 the owner sees who has which.
@@ -28,7 +28,15 @@ def grant(
         list[str] | None, typer.Option(metavar="TABLE", help="A table to read. Repeat it for more.")
     ] = None,
     may_load: Annotated[bool, typer.Option("--load", help="Let them load into the tables as well.")] = False,
-    no_read: Annotated[bool, typer.Option("--no-read", help="With --load: let them load, and read nothing.")] = False,
+    may_insert: Annotated[
+        bool, typer.Option("--insert", help="Let them insert rows: into the tail, at no epsilon.")
+    ] = False,
+    may_change: Annotated[
+        bool, typer.Option("--change", help="Let them update and delete rows, which tells them how many match.")
+    ] = False,
+    no_read: Annotated[
+        bool, typer.Option("--no-read", help="With --load or --insert: let them do that, and read nothing.")
+    ] = False,
     epsilon: Annotated[
         str, typer.Option(metavar="EPSILON", help="With --load: the most that all their loads may ever cost.")
     ] = "0",
@@ -36,7 +44,7 @@ def grant(
     key: Key = None,
     print_json: Json = False,
 ) -> None:
-    """Let an analyst read tables of a database, or load into them, with a key of their own.
+    """Let an analyst read tables of a database, load into them or change them, with a key of their own.
 
     The enclave enforces it: they cannot even learn which other tables exist. They
     never get your key. `scumble revoke` takes the rights back.
@@ -48,10 +56,12 @@ def grant(
     scumble grant clinic ada scumble1... --table visits
     scumble grant clinic lab scumble1... --table tests --load --no-read \\
         --epsilon 0.5 --delta 1e-9
+    scumble grant clinic desk scumble1... --table visits --insert --change
     """
-    if no_read and not may_load:
+    wanted: dict[Right, bool] = {"read": not no_read, "load": may_load, "insert": may_insert, "change": may_change}
+    rights = [right for right, given in wanted.items() if given]
+    if not rights:
         raise InvalidParameter("this grant allows nothing", hint="leave --no-read out, or add --load --epsilon 0.5")
-    rights: list[Right] = [*([] if no_read else ["read"]), *(["load"] if may_load else [])]  # type: ignore[list-item]
     with opened(target, key) as database:
         made = database.grant(name, public_key, dict.fromkeys(table or [], rights), epsilon=epsilon, delta=delta)
         version, owner = database.version, database.owner

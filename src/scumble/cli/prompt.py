@@ -16,15 +16,15 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer  # type: ignore[import-untyped]
 
-from scumble.cli.shell import is_command, split
+from scumble.cli.statements import is_command, split
 
 __all__ = ["history_path", "typed_statements"]
 
 KEYWORDS = """
-all and any as asc avg between by case cast count cross date desc distinct else end except exists false filter first
-from full group having ilike in inner intersect interval is join last lateral left like limit max min not null nulls
-offset on or order outer over partition right select stddev sum then timestamp true union using values variance when
-where window with
+all and any as asc avg begin between by case cast commit conflict count cross date delete desc distinct do else end
+except exists false filter first from full group having ilike in inner insert intersect interval into is join last
+lateral left like limit max min not null nulls offset on or order outer over partition right rollback select set stddev
+sum then timestamp true union update using values variance when where window with
 """.upper().split()
 _WORD = re.compile(r"\.?\w*$")
 
@@ -35,7 +35,9 @@ def history_path() -> Path:
     return (Path(home) if home else Path.home() / ".local" / "state") / "scumble" / "history"
 
 
-def typed_statements(names: Callable[[], Iterable[str]], commands: Iterable[str], *, history: bool) -> Iterator[str]:
+def typed_statements(
+    names: Callable[[], Iterable[str]], commands: Iterable[str], prompt: Callable[[], str], *, history: bool
+) -> Iterator[str]:
     """Yield what is typed, one statement or dot command at a time. Ctrl-C discards the line, Ctrl-D ends it all."""
     session: PromptSession[str] = PromptSession(
         history=_history() if history else InMemoryHistory(),
@@ -48,7 +50,7 @@ def typed_statements(names: Callable[[], Iterable[str]], commands: Iterable[str]
     )
     while True:
         try:
-            text = session.prompt("scumble> ")
+            text = session.prompt(prompt())
         except KeyboardInterrupt:
             continue
         except EOFError:

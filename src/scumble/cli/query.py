@@ -1,4 +1,4 @@
-"""`scumble query` and `scumble explain`: run SQL and print its answer, or say what the provider would see of it.
+"""`scumble query` and `scumble explain`: run a statement and print its answer, or say what the provider would see.
 
 Query, parameters and answer are the owner's alone; `explain` and `scumble transcript` show what the provider sees. A
 table shows control characters escaped, so that no row can play tricks on the terminal.
@@ -19,18 +19,39 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scumble.cli.database import Json, Key, Target, opened
+from scumble.cli.statements import statements
 from scumble.cli.terminal import count, working
 from scumble.durable import Draft
 from scumble.errors import FileError, InvalidParameter
 from scumble.owner.answers import Result
-from scumble.sql.parse import parse
+from scumble.sql.parse import is_control, is_query, parse
 
 if TYPE_CHECKING:
+    from scumble.owner.changing import ChangeReport
+    from scumble.owner.database import Database
     from scumble.sql.explain import Explanation
 
-__all__ = ["as_csv", "as_json", "as_table", "explain", "query", "read_parameters", "stats_line"]
+__all__ = [
+    "as_csv",
+    "as_json",
+    "as_table",
+    "change_json",
+    "change_line",
+    "explain",
+    "explained_for",
+    "query",
+    "read_parameters",
+    "result_lines",
+    "stats_line",
+]
 
-Sql = Annotated[str, typer.Argument(metavar="SQL", help="A query, or - to read it from stdin.", show_default=False)]
+Sql = Annotated[str, typer.Argument(metavar="SQL", help="A statement, or - to read it from stdin.", show_default=False)]
+Capacity = Annotated[
+    int | None,
+    typer.Option(
+        metavar="ROWS", min=1, help="The room for inserted rows, which is public; by default as many as there are."
+    ),
+]
 Params = Annotated[
     list[str] | None,
     typer.Option(
@@ -59,54 +80,128 @@ def query(
     stats: Annotated[
         bool, typer.Option("--stats", help="Say on stderr how many pages were read, as it does on a terminal.")
     ] = False,
+    capacity: Capacity = None,
+    transaction: Annotated[
+        bool, typer.Option("--transaction", help="Run several statements, with ; after each: all of them, or none.")
+    ] = False,
     key: Key = None,
 ) -> None:
-    """Run a query and get the exact answer. Costs no epsilon.
+    """Run a query and get the exact answer, or change rows. Costs no epsilon.
 
     The dialect is DuckDB's. What the enclave does not do itself (joins, windows,
     subqueries) runs here, over the rows that it sends back.
+
+    INSERT, UPDATE and DELETE say how many rows they changed: the provider cannot
+    tell. `scumble explain` says what it sees.
 
     \b
     scumble query clinic "SELECT count(*) FROM visits WHERE day > '2013-05-01'"
     scumble query clinic "SELECT * FROM visits WHERE amount BETWEEN ? AND ?" \\
         --param 10 --param 19.99 --csv
     scumble query clinic - --json < report.sql
+    scumble query clinic "UPDATE visits SET amount = 12 WHERE name = 'Bob'"
+    scumble query clinic - --transaction < corrections.sql
     """
     if print_json + csv + (arrow is not None) > 1:
         raise InvalidParameter("an answer has one format", hint="choose one of --json, --csv and --arrow")
     text = sys.stdin.read() if sql == "-" else sql
+    whole = csv or arrow is not None
+    if transaction and (param or whole):
+        raise InvalidParameter("a transaction has no parameters, and prints text or JSON", hint="leave the others out")
+    if is_control(text) and not transaction:
+        raise InvalidParameter("a transaction would end with the command", hint="--transaction, or `scumble shell`")
+    if whole and not transaction and not is_query(text):
+        raise InvalidParameter("a change has no rows to write", hint="leave --csv and --arrow out")
     with opened(target, key) as database:
+        if transaction:
+            _all_or_nothing(database, text, print_json=print_json)
+            return
         values = read_parameters(text, param or [])
+        shows = stats or sys.stderr.isatty()
+        explained = explained_for(database, text, values, capacity) if shows else None
         begun = perf_counter()
-        with working("running the query"):
-            result = database.sql(text, values)
-            if arrow is not None:
+        with working("running the statement"):
+            result = database.execute(text, values, capacity=capacity)
+            if arrow is not None and isinstance(result, Result):
                 write_arrow(result, arrow)
         seconds = perf_counter() - begun
-        if print_json:
-            typer.echo(as_json(result))
-        elif csv:
+        if csv and isinstance(result, Result):
             typer.echo("\n".join(as_csv(result)))
         elif arrow is None:
-            typer.echo("\n".join(as_table(result)))
-        if stats or sys.stderr.isatty():
-            typer.echo(stats_line(database.explain(text, values), seconds), err=True)
+            typer.echo("\n".join(result_lines(result, database, as_json_line=print_json)))
+        if explained is not None:
+            typer.echo(stats_line(explained, seconds), err=True)
 
 
-def explain(target: Target, sql: Sql, param: Params = None, key: Key = None, print_json: Json = False) -> None:
-    """Say what a query would read and what the provider would see. Runs nothing.
+def _all_or_nothing(database: "Database", text: str, *, print_json: bool) -> None:
+    """Run several statements as one change; print what each of them gives once all are done."""
+    lines: list[str] = []
+    with working("running the statements"), database.transaction():
+        for statement in statements([text]):
+            if is_control(statement):
+                raise InvalidParameter("the statements are one transaction already", hint="leave BEGIN and COMMIT out")
+            lines += result_lines(database.execute(statement), database, as_json_line=print_json, settled=False)
+    typer.echo("\n".join([*lines, *([] if print_json else [f"committed, as of version {database.version}"])]))
+
+
+def explained_for(
+    database: "Database", text: str, values: Sequence[Any] | dict[str, Any] = (), capacity: int | None = None
+) -> "Explanation | None":
+    """What there is to say of a statement, before it is run; None for BEGIN and the like."""
+    return None if is_control(text) else database.explain(text, values, capacity=capacity)
+
+
+def result_lines(
+    result: "Result | ChangeReport", database: "Database", *, as_json_line: bool, settled: bool = True
+) -> Iterator[str]:
+    """Yield what a statement has given, as lines or as one line of JSON."""
+    if isinstance(result, Result):
+        yield from [as_json(result)] if as_json_line else as_table(result)
+    elif as_json_line:
+        yield json.dumps(change_json(result, database.version if settled and not database.in_transaction else None))
+    else:
+        yield change_line(result)
+
+
+def change_line(report: "ChangeReport") -> str:
+    """Say what a statement has changed: how many rows is for the owner's eyes."""
+    if report.statement in ("INSERT", "UPDATE", "DELETE"):
+        return f"{count(report.rows, 'row')} changed"
+    return f"{report.table}: {report.statement.lower()}: done" if report.table else report.statement.lower()
+
+
+def change_json(report: "ChangeReport", version: int | None) -> dict[str, Any]:
+    """The same as fields; the version is null in a transaction, which has none yet."""
+    return {"statement": report.statement, "table": report.table, "rows": report.rows, "version": version}
+
+
+def explain(
+    target: Target,
+    sql: Sql,
+    param: Params = None,
+    capacity: Capacity = None,
+    key: Key = None,
+    print_json: Json = False,
+) -> None:
+    """Say what a statement would do and what the provider would see. Runs nothing.
 
     \b
     scumble explain clinic "SELECT count(*) FROM visits WHERE amount < 20"
+    scumble explain clinic "DELETE FROM visits WHERE name = 'Bob'"
     """
     text = sys.stdin.read() if sql == "-" else sql
     with opened(target, key) as database:
-        explained = database.explain(text, read_parameters(text, param or []))
+        explained = database.explain(text, read_parameters(text, param or []), capacity=capacity)
     typer.echo(json.dumps(explained.to_json(), default=str) if print_json else str(explained))
 
 
 def stats_line(explained: "Explanation", seconds: float) -> str:
-    """Say in short what a query read, and how long it took."""
+    """Say in short what a statement read, or changed, and how long it took."""
+    from scumble.sql.explain_changes import ChangeExplanation
+
+    if isinstance(explained, ChangeExplanation):
+        read, sealed = explained.bytes_read, explained.bytes_sealed
+        return f"read {read:,} bytes of {explained.table} and sealed {sealed:,} in {1000 * seconds:,.1f} ms"
     tables = [
         f"{table.pages_read:,} of {table.pages_of_full_scan:,} pages of {table.table}"
         for table in explained.tables
@@ -117,7 +212,7 @@ def stats_line(explained: "Explanation", seconds: float) -> str:
 
 def read_parameters(sql: str, texts: Sequence[str]) -> list[Any] | dict[str, Any]:
     """Read `--param` texts: a list for a query with `?` or `$1`, a dictionary for one with `$name`."""
-    keys = parse(sql).keys.values()
+    keys = parse(sql, change=not is_query(sql)).keys.values()
     names = [key for key in keys if isinstance(key, str)]
     if not names:
         needed = max((key for key in keys if isinstance(key, int)), default=-1) + 1

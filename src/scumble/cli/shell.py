@@ -3,10 +3,9 @@
 An error does not end it. Everything in it is the owner's own.
 """
 
-import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +13,8 @@ import typer
 
 from scumble import opening
 from scumble.cli.database import Key, Target, asking, check_there, service_options
-from scumble.cli.query import as_json, as_table, stats_line
+from scumble.cli.query import explained_for, result_lines, stats_line
+from scumble.cli.statements import statements
 from scumble.cli.tables import table_lines
 from scumble.cli.terminal import INTERRUPTED, REFUSED, count, report
 from scumble.cli.transcript import exchange_lines, public_names
@@ -23,18 +23,16 @@ from scumble.owner.database import Database
 from scumble.owner.remote.address import is_address
 from scumble.provider.front import Provider
 
-__all__ = ["is_command", "shell", "split", "statements"]
+__all__ = ["shell"]
 
 SHOWN_EXCHANGES = 5
-# Where a `;` does not end a statement: in strings, names and comments, even unfinished ones.
-_PART = re.compile(
-    r"'(?:[^']|'')*(?:'|\Z)|\"[^\"]*(?:\"|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)|\$\$.*?(?:\$\$|\Z)|;|.", re.DOTALL
-)
 _HELP = """\
 SELECT ...;           a query, on as many lines as it needs: ; ends it
+INSERT, UPDATE, ...;  a change, which others see at once
+BEGIN; ... COMMIT;    changes that others see together, or after ROLLBACK; never
 .tables               the tables
 .schema [TABLE]       their columns, types, indexes and capacity: all public
-.explain SELECT ...   what a query would read, and what the provider would see
+.explain SELECT ...   what a statement would do, and what the provider would see
 .ledger               what was spent, and what remains
 .transcript           what the provider saw last
 .timer on|off         show how long a query took and how many pages it read
@@ -50,13 +48,14 @@ def shell(
     print_json: Annotated[bool, typer.Option("--json", help="Print every answer as one line of JSON.")] = False,
     key: Key = None,
 ) -> None:
-    """Run queries one after the other; .help lists the other commands.
+    """Run statements one after the other; .help lists the other commands.
 
     A terminal has history and completion (Tab). The history is kept in
     ~/.local/state/scumble/history, where only you can read it. It contains the
     constants of your queries: --no-history keeps none.
 
     It also reads statements from a pipe. The exit code is then 2 if any failed.
+    What BEGIN has begun and nothing has committed is rolled back at the end.
 
     \b
     scumble shell clinic
@@ -75,12 +74,12 @@ def shell(
             typer.echo(f"{target}: {tables}. .help lists the commands; .quit or Ctrl-D leaves.")
             from scumble.cli.prompt import typed_statements
 
-            session.run(typed_statements(session.names, session.commands, history=not no_history))
+            session.run(typed_statements(session.names, session.commands, session.prompt, history=not no_history))
             return
         if not session.run(statements(sys.stdin)):
             raise typer.Exit(REFUSED)
     finally:
-        session.database.close()
+        session.leave()
 
 
 class _Shell:
@@ -113,9 +112,18 @@ class _Shell:
                 typer.echo("interrupted", err=True)
                 well = False
                 # The enclave may or may not have received the request: a new session starts its count anew.
-                self.database.close()
+                self.leave()
                 self.database = self._reopen()
         return well
+
+    def leave(self) -> None:
+        """Close the database. What was not committed is rolled back, which is said."""
+        if self.database.in_transaction:
+            typer.echo("the transaction was not committed: it is rolled back", err=True)
+        self.database.close()
+
+    def prompt(self) -> str:
+        return "scumble (transaction)> " if self.database.in_transaction else "scumble> "
 
     def names(self) -> Iterator[str]:
         for table in self.database.tables:
@@ -129,13 +137,14 @@ class _Shell:
                 raise InvalidParameter(f"there is no command {name}", hint=".help lists them")
             self.commands[name.rstrip(";")](rest.strip())
             return
+        explained = explained_for(self.database, text) if self._timer else None
         begun = time.perf_counter()
-        result = self.database.sql(text)
+        result = self.database.execute(text)
         seconds = time.perf_counter() - begun
-        for line in [as_json(result)] if self._print_json else as_table(result):
+        for line in result_lines(result, self.database, as_json_line=self._print_json):
             typer.echo(line)
-        if self._timer:
-            typer.echo(stats_line(self.database.explain(text), seconds), err=True)
+        if explained is not None:
+            typer.echo(stats_line(explained, seconds), err=True)
 
     def _tables(self, _: str) -> None:
         for table in self.database.tables:
@@ -161,37 +170,3 @@ class _Shell:
         if text not in ("on", "off"):
             raise InvalidParameter("the timer is on or off", hint=".timer on")
         self._timer = text == "on"
-
-
-def split(text: str) -> tuple[list[str], str]:
-    """Return the complete statements of a text, without their `;`, and the text after the last one."""
-    found, begin = [], 0
-    for part in _PART.finditer(text):
-        if part[0] == ";":
-            found.append(text[begin : part.start()].strip())
-            begin = part.end()
-    return [statement for statement in found if not _is_blank(statement)], text[begin:]
-
-
-def is_command(text: str) -> bool:
-    """Return whether a text is a dot command, which ends with its line."""
-    return text.lstrip().startswith(".")
-
-
-def statements(lines: Iterable[str]) -> Iterator[str]:
-    """Yield statements and dot commands from the lines of a script; the last statement needs no `;`."""
-    rest = ""
-    for line in lines:
-        if _is_blank(rest) and is_command(line):
-            rest = ""
-            yield line.strip()
-            continue
-        complete, rest = split(rest + line)
-        yield from complete
-    if not _is_blank(rest):
-        yield rest.strip()
-
-
-def _is_blank(text: str) -> bool:
-    """Return whether a text is only space and comments."""
-    return all(part[0].isspace() or part[0].startswith(("--", "/*")) for part in _PART.finditer(text))

@@ -15,7 +15,7 @@ from scumble.errors import InvalidParameter
 from scumble.index.kinds import decoded, is_known
 from scumble.index.summary import summarize
 from scumble.privacy.budget import show
-from scumble.wire.catalog import TAG_BYTES, Run, Table
+from scumble.wire.catalog import LIVE, TAG_BYTES, Layer, Run, Table
 
 __all__ = ["drop", "table_lines", "tables"]
 
@@ -59,8 +59,15 @@ def table_lines(table: Table) -> Iterator[str]:
     width = max(len(name) for name, _ in rows)
     for name, type_ in rows:
         yield f"  {name:<{width}}  {type_}"
-    for run in table.runs:
+    for run in table.settled:
         yield f"  {_run_line(table, run)}"
+    if table.tail:
+        pages = sum(run.pages for run in table.tail)
+        yield f"  tail: room for {_tail_rows(table):,} rows in {count(pages, 'page')}, which every query reads"
+    layers = [(run, layer) for run in table.runs for layer in run.layers]
+    if layers:
+        pages = sum(layer.pages * len(layer.columns) for _, layer in layers)
+        yield f"  rewritten: {count(pages, 'page')} in {count(len(layers), 'layer')}, {_layer_bytes(table):,} bytes"
 
 
 def _run_line(table: Table, run: Run) -> str:
@@ -76,6 +83,20 @@ def _run_line(table: Table, run: Run) -> str:
     return (
         f"index on {run.attribute}, {about.domain}: epsilon {show(index.epsilon)}{delta}, "
         f"slack {about.slack_rows:,} rows, {about.shape}, {size}"
+    )
+
+
+def _tail_rows(table: Table) -> int:
+    return sum(run.capacity for run in table.tail)
+
+
+def _layer_bytes(table: Table) -> int:
+    """What the layers over a table's runs take, all of which a change has written."""
+    return sum(
+        layer.pages * table.slot_bytes(place, run.page_rows)
+        for run in table.runs
+        for layer in run.layers
+        for place in layer.columns
     )
 
 
@@ -95,12 +116,19 @@ def _as_json(table: Table) -> dict[str, Any]:
                 "capacity": run.capacity,
                 "page_rows": run.page_rows,
                 "pages": run.pages,
+                "tail": run.tail,
+                "layers": [
+                    {"first_page": layer.first_page, "pages": layer.pages, "columns": _layer_names(table, layer)}
+                    for layer in run.layers
+                ],
                 "bytes": _run_bytes(table, run),
                 "columns": _names(table, run),
                 "index": None if run.index is None else _summary(run.index),
             }
             for run in table.runs
         ],
+        "tail": _tail_rows(table),
+        "rewritten_bytes": _layer_bytes(table),
     }
 
 
@@ -118,9 +146,15 @@ def _names(table: Table, run: Run) -> list[str]:
     return [table.schema.columns[place].name for place in table.held(run)]
 
 
+def _layer_names(table: Table, layer: Layer) -> list[str]:
+    """The columns that a layer has; "" for the hidden live bytes."""
+    return ["" if place == LIVE else table.schema.columns[place].name for place in layer.columns]
+
+
 def _run_bytes(table: Table, run: Run) -> int:
     """What the provider keeps of a run: its sealed pages, and the tags once more beside them."""
-    return table.run_bytes(run) + run.pages * len(table.held(run)) * TAG_BYTES
+    tags = run.pages * len(table.held(run)) + sum(layer.pages * len(layer.columns) for layer in run.layers)
+    return table.run_bytes(run) + tags * TAG_BYTES
 
 
 def _plain_bytes(table: Table) -> int:

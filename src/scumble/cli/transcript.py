@@ -17,7 +17,7 @@ from scumble.cli.terminal import print_result
 from scumble.errors import ScumbleError
 from scumble.store import open_store
 from scumble.store.transcript import Event, Exchange, Transcript, exchanges
-from scumble.wire.catalog import Catalog
+from scumble.wire.catalog import LIVE, Catalog
 from scumble.wire.storage import public_part
 
 __all__ = ["Named", "exchange_lines", "public_names", "transcript"]
@@ -102,11 +102,15 @@ def public_names(folder: Path, runs: set[str]) -> dict[str, Named]:
 
 
 def _of(catalog: Catalog) -> dict[str, Named]:
-    return {
-        run.id: Named(table.name, run.attribute, tuple(c.name for c in table.schema), run.pages)
-        for table in catalog.tables
-        for run in table.runs
-    }
+    found: dict[str, Named] = {}
+    for table in catalog.tables:
+        names = [column.name for column in table.schema]
+        for run in table.runs:
+            found[run.id] = Named(table.name, run.attribute, tuple(names), run.pages)
+            for layer in run.layers:
+                columns = tuple("live bytes" if place == LIVE else names[place] for place in layer.columns)
+                found[layer.id] = Named(f"{table.name}, rewritten", run.attribute, columns, layer.pages)
+    return found
 
 
 def _last_exchanges(folder: Path, last: int) -> list[Exchange]:

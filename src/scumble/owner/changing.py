@@ -5,7 +5,7 @@ once, and by others when the transaction has ended; one that fails leaves everyt
 SECRET: it is told to whoever asked.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,11 @@ import pyarrow as pa
 from sqlglot import exp
 
 from scumble.errors import BadRows, InvalidParameter, UnsupportedQuery
-from scumble.owner.inserting import arranged_rows, insert
+from scumble.owner.inserting import arranged_rows, insert, units
 from scumble.sql import AggregateQuery, Statement
 from scumble.sql.changes import Change, change_of, keyed_change
+from scumble.sql.explain import explain
+from scumble.sql.explain_changes import ChangeExplanation, explain_change
 from scumble.sql.names import suggestion, table_named
 from scumble.sql.parse import Parsed, bad, unsupported
 from scumble.types import Column, Schema, convert, encode
@@ -66,6 +68,32 @@ class Changes:
         change = self.planned(parsed, params)
         return ChangeReport(change.kind, change.table.name, sum(self.carry_out(change)))
 
+    def explained(self, parsed: Parsed, params: "Parameters", capacity: int | None = None) -> ChangeExplanation:
+        """Say what a statement would do: rows that it has itself are worked out, and the enclave is asked nothing."""
+        tree, catalog = parsed.tree, self._versions.catalog
+        if isinstance(tree, exp.Insert):
+            return self._explained_insert(parsed, self._inserting(parsed, tree, params, capacity), params)
+        if isinstance(tree, exp.Update) and tree.args.get("from_"):
+            table, keys, assigned, rows = self._joined(parsed, tree, params)
+            passes = [change for change, _ in self._keyed("UPDATE", table, keys, assigned, rows)]
+            return explain_change("UPDATE", table, passes, keyed=True)
+        if not isinstance(tree, exp.Update | exp.Delete):
+            raise unsupported(parsed.text, "EXPLAIN is for queries, INSERT, UPDATE and DELETE", None)
+        change = self.planned(parsed, params)
+        return explain_change(change.kind, catalog.by_id[change.table.id], [change])
+
+    def _explained_insert(self, parsed: Parsed, inserting: "_Inserting", params: "Parameters") -> ChangeExplanation:
+        table, capacity, paths = inserting.table, inserting.capacity, inserting.statement.query.paths
+        query = explain(inserting.statement.bind(params)) if paths else None
+        rows = None if paths else self._rows(parsed, inserting, params)
+        if capacity is None:
+            capacity = 0 if rows is None else rows.num_rows
+        passes: list[Change] = []
+        if inserting.conflict is not None and rows is not None:
+            keys, assigned = self._resolved(parsed, inserting)
+            passes = [change for change, _ in self._keyed("INSERT", table, keys, assigned, rows)] if assigned else []
+        return explain_change("INSERT", table, passes, room=units(capacity), query=query, keyed=True)
+
     def planned(self, parsed: Parsed, params: "Parameters") -> Change:
         """An UPDATE or a DELETE as the enclave will get it."""
         return change_of(parsed, self._versions.catalog, params, self._local.evaluate, self._type_name)
@@ -102,6 +130,15 @@ class Changes:
     # --- INSERT ------------------------------------------------------------------------------------
 
     def _insert(self, parsed: Parsed, tree: exp.Insert, params: "Parameters", capacity: int | None) -> ChangeReport:
+        inserting = self._inserting(parsed, tree, params, capacity)
+        rows = self._rows(parsed, inserting, params)
+        if inserting.conflict is not None:
+            return self._upsert(parsed, inserting, rows)
+        added = insert(self._versions, inserting.table, [*rows.to_batches()], inserting.capacity)
+        return ChangeReport("INSERT", inserting.table.name, added)
+
+    def _inserting(self, parsed: Parsed, tree: exp.Insert, params: "Parameters", capacity: int | None) -> "_Inserting":
+        """Read an INSERT: nothing is asked yet."""
         named = tree.this
         node, columns = (named.this, named.expressions) if isinstance(named, exp.Schema) else (named, [])
         for key, value in tree.args.items():
@@ -109,20 +146,23 @@ class Changes:
                 raise unsupported(parsed.text, f"INSERT with {key.upper()} is not supported", node)
         table = table_named(parsed.text, node, self._versions.catalog)
         names = self._named(parsed, table, columns)
-        query = parsed.text_of(tree.expression)
+        query, conflict = parsed.text_of(tree.expression), tree.args.get("conflict")
         statement = self._asking.prepare(query)
+        if conflict is not None and statement.query.paths:
+            raise _shows_how_many(parsed, tree.expression)
         if capacity is None:
             capacity = _most_rows(parsed, statement, params)
-        found = self._asking.run(query, params).arrow()
-        if tree.args.get("by_name"):
+        by_name = bool(tree.args.get("by_name"))
+        return _Inserting(table, names, query, statement, tree.expression, conflict, capacity, by_name)
+
+    def _rows(self, parsed: Parsed, inserting: "_Inserting", params: "Parameters") -> pa.Table:
+        """The rows to insert, with all columns of the table."""
+        found, names, table = self._asking.run(inserting.query, params).arrow(), inserting.names, inserting.table
+        if inserting.by_name:
             names = self._named(parsed, table, [exp.to_identifier(name) for name in found.column_names])
         if len(names) != found.num_columns:
-            raise bad(parsed.text, f"{found.num_columns} values for {len(names)} columns", tree.expression)
-        rows = self._cast(table, found.rename_columns(names))
-        conflict = tree.args.get("conflict")
-        if conflict is None:
-            return ChangeReport("INSERT", table.name, insert(self._versions, table, [*rows.to_batches()], capacity))
-        return self._upsert(parsed, table, rows, conflict, capacity)
+            raise bad(parsed.text, f"{found.num_columns} values for {len(names)} columns", inserting.node)
+        return self._cast(table, found.rename_columns(names))
 
     def _named(self, parsed: Parsed, table: Table, columns: Sequence[exp.Expr]) -> list[str]:
         """The names of the columns that values are given for, as the table has them."""
@@ -145,9 +185,20 @@ class Changes:
             items.append(f"CAST({value} AS {kind}) AS {_quoted(column.name)}")
         return self._local.run(f"SELECT {', '.join(items)} FROM __rows", {"__rows": rows}, {})  # noqa: S608  names
 
-    def _upsert(
-        self, parsed: Parsed, table: Table, rows: pa.Table, conflict: exp.Expr, capacity: int | None
-    ) -> ChangeReport:
+    def _upsert(self, parsed: Parsed, inserting: "_Inserting", rows: pa.Table) -> ChangeReport:
+        table, capacity = inserting.table, inserting.capacity
+        keys, assigned = self._resolved(parsed, inserting)
+        matched = self._by_keys("INSERT", table, keys, assigned, rows)
+        fresh = rows.filter([count == 0 for count in matched])
+        room = rows.num_rows if capacity is None else capacity
+        insert(self._versions, self._versions.catalog.by_id[table.id], [*fresh.to_batches()], room)
+        changed = sum(matched) if assigned else 0
+        return ChangeReport("INSERT", table.name, fresh.num_rows + changed)
+
+    def _resolved(self, parsed: Parsed, inserting: "_Inserting") -> tuple[list[str], list[str]]:
+        """The columns of the key in an ON CONFLICT, and those that get the values of the row."""
+        conflict, table = inserting.conflict, inserting.table
+        assert conflict is not None  # noqa: S101  whoever calls has seen it
         keys = self._named(parsed, table, list(conflict.args.get("conflict_keys") or ()))
         if not conflict.args.get("conflict_keys"):
             raise bad(parsed.text, "ON CONFLICT names the columns of the key", conflict, hint="ON CONFLICT (id) DO ...")
@@ -160,16 +211,18 @@ class Changes:
             assigned += self._named(parsed, table, [item.this])
         if conflict.args.get("where") or set(assigned) & set(keys):
             raise unsupported(parsed.text, "DO UPDATE changes columns beside the key, without WHERE", conflict)
-        matched = self._by_keys("INSERT", table, keys, assigned, rows)
-        fresh = rows.filter([count == 0 for count in matched])
-        room = rows.num_rows if capacity is None else capacity
-        insert(self._versions, self._versions.catalog.by_id[table.id], [*fresh.to_batches()], room)
-        changed = sum(matched) if assigned else 0
-        return ChangeReport("INSERT", table.name, fresh.num_rows + changed)
+        return keys, assigned
 
     # --- many rows by their keys -------------------------------------------------------------------
 
     def _update_from(self, parsed: Parsed, tree: exp.Update, params: "Parameters") -> ChangeReport:
+        table, keys, assigned, rows = self._joined(parsed, tree, params)
+        return ChangeReport("UPDATE", table.name, sum(self._by_keys("UPDATE", table, keys, assigned, rows)))
+
+    def _joined(
+        self, parsed: Parsed, tree: exp.Update, params: "Parameters"
+    ) -> tuple[Table, list[str], list[str], pa.Table]:
+        """Read an UPDATE ... FROM: the columns of the key, those that are set, and the rows that have both."""
         table, source = table_named(parsed.text, tree.this, self._versions.catalog), tree.args["from_"]
         other = source.this.alias_or_name.lower()
         keys: dict[str, str] = {}
@@ -184,33 +237,36 @@ class Changes:
         chosen += [value.sql("duckdb") for value in sets.values()]
         query = f"SELECT {', '.join(chosen)} {parsed.text_of(source)}"
         if self._asking.prepare(query).query.paths:
-            raise unsupported(
-                parsed.text,
-                "how many rows a table gives would show in what the enclave is asked",
-                source,
-                hint="select them first, and pass them on as VALUES or as a frame",
-            )
+            raise _shows_how_many(parsed, source)
         found = self._asking.run(query, params).arrow().rename_columns(columns)
-        matched = self._by_keys("UPDATE", table, columns[: len(keys)], columns[len(keys) :], self._cast(table, found))
-        return ChangeReport("UPDATE", table.name, sum(matched))
+        return table, columns[: len(keys)], columns[len(keys) :], self._cast(table, found)
 
     def _by_keys(
         self, kind: str, table: Table, keys: Sequence[str], assigned: Sequence[str], rows: pa.Table
     ) -> list[int]:
         """Give the rows with some keys other values; how many each key has found."""
+        if not assigned:
+            return self._matching(table, keys, rows)
+        counts: list[int] = []
+        for change, count in self._keyed(kind, table, keys, assigned, rows):
+            counts += self.carry_out(change)[:count]
+        return counts
+
+    def _keyed(
+        self, kind: str, table: Table, keys: Sequence[str], assigned: Sequence[str], rows: pa.Table
+    ) -> Iterator[tuple[Change, int]]:
+        """The passes over a table that give rows with some keys other values, each with how many keys it is for.
+
+        Each is planned when the one before it has been carried out.
+        """
         places = [table.schema.place(name) for name in (*keys, *assigned)]
         words = list(zip(*(_words(table.schema.columns[place], rows) for place in places), strict=True))
         found = {row[: len(keys)] for row in words}
         if len(found) < len(words):
             raise BadRows("a key comes twice among the rows", hint="which of them should hold, nobody could say")
-        if not assigned:
-            return self._matching(table, keys, rows)
-        counts: list[int] = []
         for at in range(0, len(words), KEYED_ROWS):
             some, there = words[at : at + KEYED_ROWS], self._versions.catalog.by_id[table.id]
-            change = keyed_change(kind, there, places[: len(keys)], places[len(keys) :], some)
-            counts += self.carry_out(change)[: len(some)]
-        return counts
+            yield keyed_change(kind, there, places[: len(keys)], places[len(keys) :], some), len(some)
 
     def _matching(self, table: Table, keys: Sequence[str], rows: pa.Table) -> list[int]:
         """How many rows there are with each key: a query like any."""
@@ -226,6 +282,29 @@ class Changes:
     def _type_name(self, column: Column) -> str:
         """What DuckDB calls a column's type."""
         return self._local.describe('SELECT * FROM "t"', [Table("", "t", Schema((column,)), ())], {}).types[0]
+
+
+@dataclass(frozen=True, eq=False)
+class _Inserting:
+    """An INSERT that was read: the query for its rows, which columns they are for, and the public room for them."""
+
+    table: Table
+    names: list[str]
+    query: str
+    statement: Statement
+    node: exp.Expr
+    conflict: exp.Expr | None
+    capacity: int | None
+    by_name: bool
+
+
+def _shows_how_many(parsed: Parsed, node: exp.Expr) -> UnsupportedQuery:
+    return unsupported(
+        parsed.text,
+        "how many rows a table gives would show in what the enclave is asked",
+        node,
+        hint="select them first, and pass them on as VALUES or as a frame",
+    )
 
 
 def _most_rows(parsed: Parsed, statement: Statement, params: "Parameters") -> int | None:

@@ -61,6 +61,8 @@ class Database(Custody):
     """Whether runs are merged by size as rows are added: when that is done is public, and it costs no epsilon."""
     _transaction: ExitStack | None = None
     """What is given back when the transaction that is under way ends."""
+    _half_done = False
+    """Whether a statement of the transaction has failed after it had changed something."""
 
     @classmethod
     def begin(
@@ -87,12 +89,19 @@ class Database(Custody):
             self._versions.retrying(lambda: self._statement(query))
         return Prepared(self, query)
 
-    def explain(self, query: str, params: "Parameters" = ()) -> "Explanation":
-        """Say what a query would read and what the provider would see of it, without running it."""
+    def explain(self, query: str, params: "Parameters" = (), *, capacity: int | None = None) -> "Explanation":
+        """Say what a statement would read, or change, and what the provider would see of it, without running it.
+
+        For a statement that changes something, it is a `ChangeExplanation`; `capacity` is as for `execute`.
+        """
         from scumble.sql.explain import explain
+        from scumble.sql.parse import is_query, parse
 
         with self._turn:
-            return self._versions.retrying(lambda: explain(self._statement(query).bind(params)))
+            if is_query(query):
+                return self._versions.retrying(lambda: explain(self._statement(query).bind(params)))
+            parsed = parse(query, change=True)
+            return self._versions.retrying(lambda: self._changes.explained(parsed, params, capacity))
 
     def limit_local(self, memory_bytes: int, result_bytes: int) -> None:
         """From now on, let what DuckDB does here take so much memory, and a result so many bytes."""
@@ -170,16 +179,26 @@ class Database(Custody):
                 raise
             self._end_transaction(settled=True)
 
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is under way, by BEGIN or in a `with` block."""
+        return self._transaction is not None
+
     def _begin_transaction(self, held: ExitStack) -> None:
         held.enter_context(self._turn)
         if self._transaction is not None:
             raise InvalidParameter("a transaction is under way", hint="COMMIT or ROLLBACK it first")
         held.enter_context(self._changing())
-        self._transaction = held
+        self._transaction, self._half_done = held, False
 
     def _end_transaction(self, *, settled: bool) -> None:
         self._transaction = None
         try:
+            if settled and self._half_done:
+                raise InvalidParameter(
+                    "a statement of the transaction has failed half-way: all of it is rolled back",
+                    hint="begin it again, without that statement",
+                )
             if settled:
                 self._versions.settle()
         finally:
@@ -215,7 +234,12 @@ class Database(Custody):
         """Make changes, within the transaction that is under way or one of their own."""
         with self._turn:
             if self._transaction is not None:
-                return work(self._changes)
+                before = self._versions.unsettled
+                try:
+                    return work(self._changes)
+                except BaseException:
+                    self._half_done = self._half_done or self._versions.unsettled != before
+                    raise
             with self.transaction():
                 return work(self._changes)
 

@@ -16,13 +16,11 @@ from scumble.owner.sending import Sender
 from scumble.owner.sources import open_source
 from scumble.owner.versions import Versions
 from scumble.types import Schema, arrow_schema, check_convertible
-from scumble.wire.catalog import Table
+from scumble.wire.catalog import UNIT_ROWS, Table
 from scumble.wire.requests import BeginLoad, Build, Reserve, RowLayout
 
-__all__ = ["UNIT_ROWS", "arranged_rows", "insert"]
+__all__ = ["UNIT_ROWS", "arranged_rows", "insert", "units"]
 
-UNIT_ROWS = 256
-"""An insert has room for a multiple of so many rows."""
 MEMORY_BYTES = 64 << 20
 FREE = Fraction(0), Fraction(0)
 
@@ -40,12 +38,12 @@ def insert(
     room = units(count if capacity is None else capacity)
     if count > room:
         raise BadRows("there are more rows than the capacity", hint="give a larger capacity")
+    for piece in pieces:
+        _check_keys(table, piece)  # before anything is sent: a refusal is seen by nobody
     schema = table.schema
     begun = session.ask(BeginLoad(name, FREE, table.name, table.id, schema, (), UNIT_ROWS, MEMORY_BYTES, tail=True))
     if begun.done:
         return 0
-    for piece in pieces:
-        _check_keys(table, piece)
     sender = Sender(session, schema, [], lambda *_: None, count, versions.key.noise_key(), name)
     sender.send_all(pieces, room)
     sender.fill(room)

@@ -11,10 +11,13 @@ aggregate    queries whose aggregates the enclave computes; the aggregates thems
 rows         all other queries: rows to fetch, and what DuckDB does with them
 statement    prepared statements: the functions to call
 explain      what a bound statement will do, in words
+changes      UPDATE and DELETE: what is read and rewritten
+explain_changes  what a change will do, in words
 """
 
 from scumble.sql.aggregate import GROUPS, AggregateQuery, Output
 from scumble.sql.explain import Explanation, explain
+from scumble.sql.explain_changes import ChangeExplanation
 from scumble.sql.plan import RunScan, TableAccess
 from scumble.sql.rows import Fetch, RowQuery
 from scumble.sql.statement import Bound, Statement, prepare
@@ -23,6 +26,7 @@ __all__ = [
     "GROUPS",
     "AggregateQuery",
     "Bound",
+    "ChangeExplanation",
     "Explanation",
     "Fetch",
     "Output",

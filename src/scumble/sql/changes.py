@@ -17,7 +17,7 @@ from scumble.errors import InvalidParameter, UnsupportedQuery
 from scumble.sql.aggregate import arithmetic, rescaled
 from scumble.sql.constants import Constants, Evaluate, Fixed, Literal, ParamValues
 from scumble.sql.names import suggestion, table_named
-from scumble.sql.parse import Parsed, bad, unsupported
+from scumble.sql.parse import Parsed, Span, bad, unsupported
 from scumble.sql.plan import Path, RunScan, cover
 from scumble.sql.predicate import Draft, Leaf, Translator, all_of, lay_out
 from scumble.types import Column
@@ -81,7 +81,10 @@ class Change:
 def change_of(parsed: Parsed, catalog: Catalog, params: ParamValues, evaluate: Evaluate, type_name: TypeName) -> Change:
     """Plan an UPDATE or a DELETE with its parameters."""
     tree = parsed.tree
-    assert isinstance(tree, exp.Update | exp.Delete)  # noqa: S101  others come another way
+    if not isinstance(tree, exp.Update | exp.Delete):  # an INSERT comes another way
+        first = Span(parsed.tokens[0].start, parsed.tokens[0].end + 1)
+        hint = "queries, INSERT, UPDATE, DELETE, BEGIN, COMMIT and ROLLBACK are"
+        raise unsupported(parsed.text, "this statement is not supported", first, hint=hint)
     is_update = isinstance(tree, exp.Update)
     allowed = {"this", "where", "expressions"} if is_update else {"this", "where"}
     for key, value in tree.args.items():

@@ -17,7 +17,7 @@ from scumble.types import Schema
 from scumble.wire.channel import PADDED_BYTES
 from scumble.wire.plan import Aggregates, RowColumns
 
-__all__ = ["Explanation", "ScanExplanation", "TableExplanation", "explain"]
+__all__ = ["Explanation", "ScanExplanation", "TableExplanation", "explain", "page_ranges"]
 
 SHOWN = 4  # ranges in the text; JSON has all of them
 
@@ -105,14 +105,15 @@ class Explanation:
         return f"<table>{rows}</table>"
 
     def _lines(self) -> list[tuple[int, str]]:
-        lines = [(0, self.kind)]
-        for table in self.tables:
-            lines += _table_lines(table)
+        return [(0, self.kind), *self._query_lines(), (0, f"epsilon charged: {self.epsilon_charged}")]
+
+    def _query_lines(self) -> list[tuple[int, str]]:
+        lines = [line for table in self.tables for line in _table_lines(table)]
         if self.owner_sql is not None:
             lines += [(0, "at the owner, DuckDB runs"), (1, " ".join(self.owner_sql.split()))]
         if sum(1 for table in self.tables if table.indexes) > 1:
             lines.append((0, f"chance that a row of any table is lost: at most {self.beta:g}"))
-        return [*lines, (0, f"epsilon charged: {self.epsilon_charged}")]
+        return lines
 
 
 def explain(bound: Bound) -> Explanation:
@@ -197,7 +198,7 @@ def _answer(access: TableAccess, schema: Schema) -> tuple[str, int, int]:
     if isinstance(output, RowColumns):
         width = 1 + sum(schema.columns[place].answer_row_bytes for place in output.columns)
         return "rows, blanked where they do not match", access.rows, access.rows * width
-    assert isinstance(output, Aggregates)  # noqa: S101  changes.py explains changes
+    assert isinstance(output, Aggregates)  # noqa: S101  explain_changes.py has the others
     return "aggregate states", prod(output.group_sizes(schema)), 8 * output.layout(schema)[1]
 
 
@@ -211,7 +212,7 @@ def _table_lines(table: TableExplanation) -> list[tuple[int, str]]:
     for scan in table.scans:
         if scan.index is not None:
             lines.append((1, f"ranks {_ranges(scan.ranks, 0)} of {scan.index}, positions {_ranges(scan.positions, 1)}"))
-        lines.append((1, f"run {scan.run}{_copy(table, scan)}: {_pages(scan.pages)} of {scan.of_pages:,}"))
+        lines.append((1, f"run {scan.run}{_copy(table, scan)}: {page_ranges(scan.pages)} of {scan.of_pages:,}"))
     if table.indexes:
         lines.append((1, f"reads about {table.expected_overhead_rows:,} rows more than the ranges hold, for privacy"))
         lines.append((1, f"chance that a row is lost: at most {table.beta:g}"))
@@ -247,5 +248,6 @@ def _ranges(ranges: list[tuple[int, int]], open_end: int) -> str:
     return ", ".join(shown) + (f" and {len(ranges) - SHOWN:,} more" if len(ranges) > SHOWN else "")
 
 
-def _pages(pages: list[tuple[int, int]]) -> str:
+def page_ranges(pages: list[tuple[int, int]]) -> str:
+    """Ranges of pages in words, the first few of them."""
     return f"pages {_ranges([(first, first + count) for first, count in pages], 1)}"

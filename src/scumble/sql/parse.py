@@ -18,7 +18,18 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from scumble.errors import BadQuery, QueryError, UnsupportedQuery
 
-__all__ = ["Parameter", "Parsed", "Span", "bad", "edited", "is_query", "parse", "reads_clock", "unsupported"]
+__all__ = [
+    "Parameter",
+    "Parsed",
+    "Span",
+    "bad",
+    "edited",
+    "is_control",
+    "is_query",
+    "parse",
+    "reads_clock",
+    "unsupported",
+]
 
 DIALECT = DuckDB()
 
@@ -31,6 +42,8 @@ BEGINS_A_QUERY = {TokenType.SELECT, TokenType.WITH, TokenType.VALUES, TokenType.
 
 ASKS = {"PIVOT", "UNPIVOT", "DESCRIBE", "SHOW", "SUMMARIZE", "EXPLAIN"}
 """What begins other statements that change nothing. They are refused as queries."""
+
+CONTROLS = {"BEGIN", "START", "COMMIT", "ROLLBACK", "END", "ABORT"}
 
 KEYWORDS = {
     TokenType.SELECT: "SELECT",
@@ -249,6 +262,15 @@ def is_query(text: str) -> bool:
     except SqlglotError:
         return True
     return not tokens or tokens[0].token_type in BEGINS_A_QUERY or tokens[0].text.upper() in ASKS
+
+
+def is_control(text: str) -> bool:
+    """Whether a statement begins or ends a transaction, as far as its first word tells."""
+    try:
+        tokens = DIALECT.tokenize(text + "\n")
+    except SqlglotError:
+        return False
+    return bool(tokens) and tokens[0].text.upper() in CONTROLS
 
 
 def _trees(text: str, tokens: list[Token]) -> list[exp.Expr | None]:
