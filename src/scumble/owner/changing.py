@@ -14,13 +14,15 @@ import pyarrow as pa
 from sqlglot import exp
 
 from scumble.errors import BadRows, InvalidParameter, UnsupportedQuery
+from scumble.owner.encoding import encode_rows
 from scumble.owner.inserting import arranged_rows, insert
 from scumble.sql import AggregateQuery, Statement
 from scumble.sql.changes import Change, change_of, keyed_change
 from scumble.sql.names import suggestion, table_named
 from scumble.sql.parse import Parsed, bad, unsupported
-from scumble.types import Column, Schema, convert, encode
+from scumble.types import Column, Domain, Schema, convert, encode
 from scumble.wire.catalog import Table
+from scumble.wire.requests import RowLayout
 
 if TYPE_CHECKING:
     from scumble.owner.answers import Result
@@ -54,7 +56,7 @@ class Changes:
     """Carries out the statements of one database that change rows."""
 
     def __init__(self, versions: "Versions", local: "LocalSQL", asking: Asking) -> None:
-        self._versions, self._local, self._asking = versions, local, asking
+        self._versions, self._local, self.asking = versions, local, asking
 
     def run(self, parsed: Parsed, params: "Parameters", capacity: int | None = None) -> ChangeReport:
         """Carry out an INSERT, UPDATE or DELETE, as a change that is not settled yet."""
@@ -110,15 +112,15 @@ class Changes:
         table = table_named(parsed.text, node, self._versions.catalog)
         names = self._named(parsed, table, columns)
         query = parsed.text_of(tree.expression)
-        statement = self._asking.prepare(query)
+        statement = self.asking.prepare(query)
         if capacity is None:
-            capacity = _most_rows(parsed, statement, params)
-        found = self._asking.run(query, params).arrow()
+            capacity = self.most_rows(statement, params)
+        found = self.asking.run(query, params).arrow()
         if tree.args.get("by_name"):
             names = self._named(parsed, table, [exp.to_identifier(name) for name in found.column_names])
         if len(names) != found.num_columns:
             raise bad(parsed.text, f"{found.num_columns} values for {len(names)} columns", tree.expression)
-        rows = self._cast(table, found.rename_columns(names))
+        rows = self.cast(table, found.rename_columns(names))
         conflict = tree.args.get("conflict")
         if conflict is None:
             return ChangeReport("INSERT", table.name, insert(self._versions, table, [*rows.to_batches()], capacity))
@@ -136,7 +138,19 @@ class Changes:
             raise bad(parsed.text, "a column is named twice", columns[0])
         return names
 
-    def _cast(self, table: Table, rows: pa.Table) -> pa.Table:
+    def most_rows(self, statement: Statement, params: "Parameters") -> int | None:
+        """A public bound on the rows that a query gives; None if it reads no table: then the statement has them all."""
+        return _most_rows(statement, params)
+
+    def check_tail(self, table: Table, domain: Domain, column: str) -> None:
+        """Refuse a domain that does not hold all keys of the rows that were inserted: BadRows."""
+        if table.runs:
+            name, layout = _quoted(table.name), RowLayout(table.schema, (domain.size,))
+            rows = self.asking.run(f"SELECT * FROM {name}", ()).arrow()  # noqa: S608  a name
+            for piece in rows.to_batches():
+                encode_rows(piece, layout, [(table.schema.place(column), domain)])
+
+    def cast(self, table: Table, rows: pa.Table) -> pa.Table:
         """Rows with all columns of a table, of the types that DuckDB has for them; what is not there is null."""
         described = self._local.describe(f"FROM {_quoted(table.name)}", [table], {})
         items = []
@@ -183,15 +197,15 @@ class Changes:
         chosen = [exp.column(name, table=other).sql("duckdb") for name in keys.values()]
         chosen += [value.sql("duckdb") for value in sets.values()]
         query = f"SELECT {', '.join(chosen)} {parsed.text_of(source)}"
-        if self._asking.prepare(query).query.paths:
+        if self.asking.prepare(query).query.paths:
             raise unsupported(
                 parsed.text,
                 "how many rows a table gives would show in what the enclave is asked",
                 source,
                 hint="select them first, and pass them on as VALUES or as a frame",
             )
-        found = self._asking.run(query, params).arrow().rename_columns(columns)
-        matched = self._by_keys("UPDATE", table, columns[: len(keys)], columns[len(keys) :], self._cast(table, found))
+        found = self.asking.run(query, params).arrow().rename_columns(columns)
+        matched = self._by_keys("UPDATE", table, columns[: len(keys)], columns[len(keys) :], self.cast(table, found))
         return ChangeReport("UPDATE", table.name, sum(matched))
 
     def _by_keys(
@@ -219,7 +233,7 @@ class Changes:
         values = [value for value in rows.column(keys[0]).to_pylist() if value is not None]
         marks = ", ".join("?" for _ in values) or "NULL"
         name, key = _quoted(table.name), _quoted(keys[0])
-        there = self._asking.run(f"SELECT {key} FROM {name} WHERE {key} IN ({marks})", values)  # noqa: S608  names
+        there = self.asking.run(f"SELECT {key} FROM {name} WHERE {key} IN ({marks})", values)  # noqa: S608  names
         known = {value for (value,) in there.fetchall()}
         return [int(value is not None and value in known) for value in rows.column(keys[0]).to_pylist()]
 
@@ -228,7 +242,7 @@ class Changes:
         return self._local.describe('SELECT * FROM "t"', [Table("", "t", Schema((column,)), ())], {}).types[0]
 
 
-def _most_rows(parsed: Parsed, statement: Statement, params: "Parameters") -> int | None:
+def _most_rows(statement: Statement, params: "Parameters") -> int | None:
     """A public bound on the rows that a query gives; None if it reads no table, so that the statement has them all."""
     query, tree = statement.query, statement.parsed.tree
     if not query.paths:
@@ -242,7 +256,7 @@ def _most_rows(parsed: Parsed, statement: Statement, params: "Parameters") -> in
     if query.direct is not None:
         return bound.accesses[0].rows
     raise unsupported(
-        parsed.text,
+        statement.parsed.text,
         "how many rows this gives would show in the room that they take",
         None,
         hint="end it with LIMIT, or give a capacity: both are public",

@@ -18,7 +18,18 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from scumble.errors import BadQuery, QueryError, UnsupportedQuery
 
-__all__ = ["Parameter", "Parsed", "Span", "bad", "edited", "is_query", "parse", "reads_clock", "unsupported"]
+__all__ = [
+    "Parameter",
+    "Parsed",
+    "Span",
+    "bad",
+    "edited",
+    "is_query",
+    "parse",
+    "reads_clock",
+    "tokens_of",
+    "unsupported",
+]
 
 DIALECT = DuckDB()
 
@@ -222,6 +233,17 @@ class Parsed:
 
 def parse(text: str, *, change: bool = False) -> Parsed:
     """Parse one SELECT statement, or with `change` one that changes something."""
+    tokens = tokens_of(text)
+    named, parameters = _named_parameters(text, tokens)
+    tree = _changing_tree(text, named) if change else _tree(text, named)
+    if sum(1 for _ in tree.find_all(exp.Placeholder)) != len(parameters):
+        raise bad(text, "a parameter stands where there can be none", parameters[0].span if parameters else None)
+    _refuse_forbidden(text, tree)
+    return Parsed(text, tree, tuple(tokens), parameters)
+
+
+def tokens_of(text: str) -> list[Token]:
+    """The tokens of one statement, of which there is at least one."""
     try:
         tokens = DIALECT.tokenize(text + "\n")  # which misreads a string at the very end
     except SqlglotError as error:
@@ -234,12 +256,8 @@ def parse(text: str, *, change: bool = False) -> Parsed:
         if token.token_type is TokenType.SEMICOLON:
             rest = Span(tokens[number + 1].start, tokens[-1].end + 1)
             raise unsupported(text, "there is more than one statement", rest, hint="send one at a time")
-    named, parameters = _named_parameters(text, tokens)
-    tree = _changing_tree(text, named) if change else _tree(text, named)
-    if sum(1 for _ in tree.find_all(exp.Placeholder)) != len(parameters):
-        raise bad(text, "a parameter stands where there can be none", parameters[0].span if parameters else None)
-    _refuse_forbidden(text, tree)
-    return Parsed(text, tree, tuple(tokens), parameters)
+    found: list[Token] = tokens
+    return found
 
 
 def is_query(text: str) -> bool:
