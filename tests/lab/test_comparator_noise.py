@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from key_streams import keys
 
+from key_streams import keys
 from scumble.index.contract import Index
 from scumble.lab.comparators import COMPARATORS, DPBPlusTreeIndex, DPRMIIndex, FMIIndex, FMIPerceptronsIndex
 from scumble.lab.comparators.saved import SavedIndex, encode

@@ -12,9 +12,9 @@ import pytest
 from distributions import FALSE_ALARM
 from hypothesis import given
 from hypothesis import strategies as st
-from key_streams import keys
 from test_noise import misfit
 
+from key_streams import keys
 from scumble.enclave.loads import index_terms
 from scumble.enclave.pages import DataKeys
 from scumble.index.dp_plr import DPPLRIndex

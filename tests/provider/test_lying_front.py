@@ -35,7 +35,8 @@ def test_who_was_granted_to_read_cannot_write_though_the_front_lets_it(liar: Pro
             for request in pending:
                 with pytest.raises(ScumbleError):
                     ada._versions.session.ask(request)
-            for owners in (DropTable("t"), Create(Title(1, bytes(32), bytes(32), b"", ()))):
+            asked: list[Request[Any]] = [DropTable("t"), Create(Title(1, bytes(32), bytes(32), b"", ()))]
+            for owners in asked:
                 with pytest.raises(Refused):
                     ada._versions.session.ask(owners)
         assert answers_right(owner, [0])

@@ -42,9 +42,8 @@ def test_who_may_ask_for_what_and_how_large_it_may_be() -> None:
         "commit", "create", "open", "restore",
     }  # fmt: skip
     large = {task: kind.most_bytes for task, kind in Request.kinds.items() if kind.most_bytes != SMALL_BYTES}
-    assert large == {
-        "prepare": 256 * 1024, "merge": 256 * 1024, "load": 16 * 1024 * 1024, "flush": 16 * 1024 * 1024,
-    }  # fmt: skip
+    defined = dict.fromkeys(("add_column", "define", "flush", "load", "terms"), 16 * 1024 * 1024)
+    assert large == {"prepare": 256 * 1024, "merge": 256 * 1024, "view": 256 * 1024, **defined}
     assert (JSON, EXECUTE, ROWS) == (b"J", b"X", b"R")
 
 

@@ -65,7 +65,7 @@ def begin_flush(version: OpenVersion, request: BeginFlush) -> Flush | None:
         version.manifest.access.check_left(grant, cost, request.batch)
     if not table.tail or not request.orders:
         raise InvalidParameter("there is nothing to be flushed, or no index for it", hint="insert rows first")
-    if table.settled and table.copies != copies_of(table.schema, request.orders):
+    if table.settled and dict(table.copies) != dict(copies_of(table.schema, request.orders)):
         raise Exists("the table has other indexes", hint="flush with the indexes that it has")
     check_orders(request.orders)
     flush = Flush(version.storage, table, request.orders, request.page_rows, memory_bytes, request.batch, cost)

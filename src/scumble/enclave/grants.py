@@ -66,13 +66,15 @@ class AccessList:
     """SECRET: a database's owner, by public key; the grants; and what was ever paid for rows, whether they are there.
 
     The owner is the one of the version's title, and signs each grant: a database of release 0.1 has neither. `policy`
-    is the owner's signed document about which enclaves may have the database's key; empty if there is none.
+    is the owner's signed document about which enclaves may have the database's key; empty if there is none. `views`
+    are names for queries, and their texts: nobody but the owner gets to see them.
     """
 
     owner: bytes
     grants: tuple[Grant, ...] = ()
     payments: tuple[Payment, ...] = ()
     policy: bytes = b""
+    views: tuple[tuple[str, str], ...] = ()
 
     def owned_by(self, database: str, owner: bytes, grants: Sequence[Grant]) -> Self:
         """With another owner, who has signed every grant there is."""
@@ -132,6 +134,15 @@ class AccessList:
         """Without rights to a table: one that gets its name later is another."""
         less = (replace(grant, gone=grant.gone | ({table.lower()} & grant.tables.keys())) for grant in self.grants)
         return replace(self, grants=tuple(grant for grant in less if grant.gone < grant.tables.keys()))
+
+    def names(self, table: str) -> bool:
+        """Whether a grant gives any right to a table."""
+        return any(grant.names(table) for grant in self.grants)
+
+    def viewing(self, name: str, text: str) -> Self:
+        """With a view, or without it if its text is empty."""
+        others = tuple(each for each in self.views if each[0].lower() != name.lower())
+        return replace(self, views=(*others, (name, text)) if text else others)
 
     def paying(self, payment: Payment, grant: Grant | None) -> Self:
         """With a payment recorded, from a grant's allotment if there is one; Overdraft if that does not leave it.
@@ -205,6 +216,7 @@ class AccessList:
             "grants": [grant.to_json() for grant in self.grants],
             "payments": [to_fields(payment) for payment in self.payments],
             **({"policy": self.policy.hex()} if self.policy else {}),
+            **({"views": dict(self.views)} if self.views else {}),
         }
         text = json.dumps(fields, separators=(",", ":")).encode()
         return text.ljust(-(-len(text) // BLOCK_BYTES) * BLOCK_BYTES)
@@ -216,7 +228,8 @@ class AccessList:
             fields = json.loads(block)
             payments = tuple(from_fields(Payment, payment) for payment in fields.get("payments", ()))
             grants, policy = tuple(map(Grant.from_json, fields["grants"])), bytes.fromhex(fields.get("policy", ""))
-            return cls(bytes.fromhex(fields["owner"]), grants, payments, policy)
+            views = tuple((str(name), str(text)) for name, text in fields.get("views", {}).items())
+            return cls(bytes.fromhex(fields["owner"]), grants, payments, policy, views)
         except (ValueError, KeyError, TypeError, AttributeError, InvalidParameter):
             raise Tampered from None
 

@@ -9,7 +9,7 @@ columns page by page: those that the copy holds. The owner has spent and drawn e
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 
@@ -45,6 +45,19 @@ _BATCH = re.compile("[0-9a-f]{32}")
 DUMMY_ROWS = 1 << 16  # so many are added at a time
 
 
+@dataclass(frozen=True)
+class Place:
+    """PUBLIC: where the runs of a load go, if not after all others: see `BeginLoad`."""
+
+    instead: frozenset[str] = frozenset()
+    beside: bool = False
+    terms: tuple[str, ...] | None = None
+
+    def kept(self, table: Table) -> tuple[Run, ...]:
+        """The runs of a table that stay."""
+        return tuple(run for run in table.runs if run.id not in self.instead)
+
+
 class Load:
     """SECRET: rows on their way into a table."""
 
@@ -59,15 +72,19 @@ class Load:
         cost: Cost,
         *,
         tail: bool = False,
+        place: Place | None = None,
     ) -> None:
         self.batch, self.cost, self._tail = batch, cost, tail
+        self.place = place or Place()
         self._storage, self.table, self._orders, self._page_rows = storage, table, orders, page_rows
-        self._copies = copies_of(table.schema, orders)
+        copies, kept = copies_of(table.schema, orders), self.place.kept(table)
+        has_all = self.place.beside and any(run.columns is None for run in kept if not run.tail)
+        self._copies = copies[: len(orders)] if has_all else copies
         self._layout = RowLayout(table.schema, tuple(order.domain.size for order in orders))
         # Two chunks are merged at a time, and a third is being read or written.
         chunk_rows = memory_bytes // (24 * self._layout.words) // page_rows * page_rows
         self._rows = Rows(storage, self._layout.words, max(chunk_rows, page_rows))
-        self.replaces: tuple[Run, ...] = ()
+        self.replaces = tuple(run for run in table.runs if run.id in self.place.instead)
         """Runs whose rows these are: they leave the table."""
         self._check = RowCheck(self._layout, rules_of(table.schema, orders))
         self._hash = sha256()  # of the rows as they come, however they are cut
@@ -256,27 +273,44 @@ def begin_load(version: OpenVersion, request: BeginLoad) -> Load | None:
     page_rows, memory_bytes = request.page_rows, request.memory_bytes
     if not _BATCH.fullmatch(request.batch) or page_rows & (page_rows - 1) or not 16 <= page_rows <= 1 << 20:
         raise InvalidParameter("a batch has 32 hexadecimal digits, a page a power of two of rows", hint="upgrade")
-    if version.has_batch(request.batch):
+    if version.has_batch(request.batch, request.instead):
         return None
     cost = Cost.of(request.orders, request.capacity_cost)
     table = Table(request.table_id, request.table, request.schema, ())
     if request.table in version.catalog or version.grant is not None:
         table = version.catalog.table(request.table)
+    place = Place(frozenset(request.instead), request.beside, request.terms)
     if version.grant is not None:
+        if place != Place():
+            raise Refused
         memory_bytes = min(memory_bytes, ANALYST_MEMORY_BYTES)
         if not version.grant.may("insert" if request.tail else "load", table.name):
             raise Refused
         version.manifest.access.check_left(version.grant, cost, request.batch)
     if request.tail and (request.orders or table.id not in version.catalog.by_id):
         raise InvalidParameter("rows are inserted into a table that is there, without indexes", hint="create it first")
-    other = not request.tail and table.settled and table.copies != copies_of(table.schema, request.orders)
+    if request.tail and place != Place():
+        raise InvalidParameter("rows of the tail take nobody's place", hint="upgrade Scumble")
+    left = replace(table, runs=tuple(run for run in place.kept(table) if not run.tail))
+    made = copies_of(table.schema, request.orders)
+    other = not request.tail and not place.beside and left.runs and dict(left.copies) != dict(made)
     if table.schema != request.schema or other:
         raise Exists(
             f"the table {request.table!r} is there, with other columns or indexes",
             hint="load into a table of another name",
         )
     check_orders(request.orders)
-    load = Load(version.storage, table, request.orders, page_rows, memory_bytes, request.batch, cost, tail=request.tail)
+    load = Load(
+        version.storage,
+        table,
+        request.orders,
+        page_rows,
+        memory_bytes,
+        request.batch,
+        cost,
+        tail=request.tail,
+        place=place,
+    )
     load.earlier = earlier_runs(version, table, request.orders)
     return load
 
@@ -294,8 +328,15 @@ def loaded(version: OpenVersion, load: Load, real_rows: int) -> OpenVersion:
         if load.table.runs or load.table.name in manifest.catalog:
             raise Stale("the table was dropped, or made by another load, meanwhile", hint="load again")
         there = load.table
-    kept = _without(there, load.replaces)
-    table = replace(there, runs=(*kept, *(run for run, _ in built)))
+    place = load.place
+    if place.beside and not _has_same_runs(there, load.table):
+        raise Stale("the table has changed meanwhile", hint="try again")
+    merged = (load.batch, *_batches(load.table)) if place.beside else ()
+    new = tuple(replace(run, merged=merged) for run, _ in built)
+    terms = there.terms if place.terms is None else place.terms
+    table = replace(there, runs=(*_without(there, load.replaces), *new), terms=terms)
+    if not table.is_right:
+        raise InvalidParameter("the table would not be in order", hint="upgrade Scumble")
     return version.having(table, {run.id: dummies for run, dummies in built})
 
 
@@ -305,3 +346,12 @@ def _without(table: Table, replaced: tuple[Run, ...]) -> tuple[Run, ...]:
     if gone != {run.id: run.layers for run in table.runs if run.id in gone}:
         raise Stale("the rows have changed meanwhile", hint="try again")
     return tuple(run for run in table.runs if run.id not in gone)
+
+
+def _has_same_runs(now: Table, before: Table) -> bool:
+    return [(run.id, run.layers) for run in now.runs] == [(run.id, run.layers) for run in before.runs]
+
+
+def _batches(table: Table) -> tuple[str, ...]:
+    """The batches whose rows are in a table, but for its tail."""
+    return tuple(dict.fromkeys(batch for run in table.settled for batch in run.batches))

@@ -350,9 +350,10 @@ class RunReader:
     def __init__(self, storage: Storage, keys: DataKeys, table: Table, run: Run) -> None:
         self.run, self._storage, self._keys = run, storage, keys
         self._sealing = _Sealing(keys, table, run.page_rows, run.id, run.pages)
-        whole = {place: (place, run.tag_hashes[place]) for place in table.held(run)}
+        held = table.held(run)
+        whole = {place: (place, run.tag_hashes[place]) for place in held if run.is_based(place)}
         self._base = _Sheets(storage, run.id, self._sealing, whole, run.pages)
-        self._sizes = {place: self._sealing.page_bytes(place) for place in (*whole, *((LIVE,) if run.has_dead else ()))}
+        self._sizes = {place: self._sealing.page_bytes(place) for place in (*held, *((LIVE,) if run.has_dead else ()))}
         self._stacks: dict[int, list[tuple[int, int, _Sheets | None]]] = {}
         for layer in run.layers:
             sealing = _Sealing(keys, table, run.page_rows, run.id, layer.pages, layer.id)
@@ -433,32 +434,52 @@ def read_tally(storage: Storage, keys: DataKeys, kept: Kept) -> bytes:
 
 
 def reseal_run(
-    storage: Storage, table: Table, run: Run, reader: RunReader, keys: DataKeys, *, erased: bool = False
+    storage: Storage,
+    table: Table,
+    run: Run,
+    reader: RunReader,
+    keys: DataKeys,
+    *,
+    erased: bool = False,
+    without: int | None = None,
 ) -> Run:
     """Open every page of a run and seal it again, under a new name and so a new key, with no layers but a live byte's.
 
-    If `erased`, the values of rows that were deleted are zeros from then on.
+    If `erased`, the values of rows that were deleted are zeros from then on. `table` is the one that the new run is of;
+    if that is the old one `without` a column, so is the run, whose other columns move up.
     """
     name = os.urandom(16).hex()
-    writer = RunWriter(storage, keys, table, name, run.pages, run.page_rows, run.columns)
-    renamed = replace(run, id=name, layers=())
+    columns = None if run.columns is None else _moved_up(run.columns, without)
+    if columns is not None and len(columns) == len(table.schema):
+        columns = None
+    renamed = replace(run, id=name, layers=(), columns=columns)
+    writer = RunWriter(storage, keys, table, name, run.pages, run.page_rows, columns)
     if run.tally is not None:
         renamed = replace(renamed, tally=keep_tally(storage, keys, reader.tally()))
     live = LayerWriter(storage, keys, table, renamed, (LIVE,), (0, run.pages)) if run.has_dead else None
+    before = tuple(range(len(table.schema) + (without is not None))) if run.columns is None else run.columns
+    moves = list(zip([place for place in before if place != without], table.held(renamed), strict=True))
     for first in range(0, run.pages, RESEALED_PAGES):
         count = min(RESEALED_PAGES, run.pages - first)
         alive = reader.live(first, count)
-        for column in table.held(run):
+        for column, place in moves:
             if alive is None or not erased:
-                writer.write_pages(column, first, reader.open_pages(column, first, count).reshape(count, -1))
+                writer.write_pages(place, first, reader.open_pages(column, first, count).reshape(count, -1))
             else:
                 fetched = reader.fetch(column, first, count)
                 valid = None if fetched.valid is None else fetched.valid & alive
-                writer.write_values(column, first, blanked(fetched.values, alive), valid)
+                writer.write_values(place, first, blanked(fetched.values, alive), valid)
         if live is not None and alive is not None:
             live.write_pages(LIVE, first, alive.reshape(count, -1))
     sealed = replace(renamed, tag_hashes=writer.finish())
     return sealed if live is None else replace(sealed, layers=(live.finish(),))
+
+
+def _moved_up(columns: tuple[int, ...], without: int | None) -> tuple[int, ...]:
+    """The places of columns once one is gone."""
+    if without is None:
+        return columns
+    return tuple(place - (place > without) for place in columns if place != without)
 
 
 def blanked(values: Values, mask: Mask) -> Values:

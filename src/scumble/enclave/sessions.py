@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from scumble.enclave.changes import Rewriting, rewrite
+from scumble.enclave.definitions import DEFINITIONS, define
 from scumble.enclave.dummies import Dummies
 from scumble.enclave.flushes import begin_flush
 from scumble.enclave.fresh_keys import KEY_BYTES as PUBLIC_KEY_BYTES
@@ -216,8 +217,8 @@ class EnclaveSession:
 
     def _check_pages(self, request: requests.CheckPages) -> None:
         reader, _ = self._current.reader(request.run)
-        there = reader.run.has_dead if request.column == LIVE else reader.run.holds([request.column])
-        if not LIVE <= request.column < len(reader.run.tag_hashes) or not there:
+        table, run = self._current.runs[request.run]
+        if not (run.has_dead if request.column == LIVE else request.column in table.held(run)):
             raise InvalidParameter("the run has no column of this number", hint="upgrade Scumble")
         reader.open_pages(request.column, request.first_page, request.pages)
 
@@ -270,13 +271,17 @@ class EnclaveSession:
 
     # --- changes: drafts of the version after the one that is open ----------------------------------
 
-    def _drop_table(self, request: requests.DropTable) -> Draft:
-        """Draft a version without a table, and without rights to it."""
-        current = self._current.manifest
-        gone = current.catalog.table(request.table)
-        left = tuple(other for other in current.catalog.tables if other.id != gone.id)
-        access = current.access.dropping(gone.name)
-        return self._drafted(self._history.draft(self._current, left, current.dummies, access))
+    def _define(self, request: Request[Any]) -> None:
+        self._work_on(define(self._current, request))
+
+    def _drop_table(self, request: requests.DropTable) -> Draft | None:
+        """A version without a table, and without rights to it."""
+        self._current.check_signed()
+        left = self._current.without(self._current.catalog.table(request.table))
+        if not request.within:
+            return self._draft_of(left)
+        self._work_on(left)
+        return None
 
     def _add_grant(self, request: requests.AddGrant) -> Draft | None:
         unused = replace(request.grant, used_epsilon=Fraction(0), used_delta=Fraction(0), gone=frozenset())
@@ -396,7 +401,7 @@ class EnclaveSession:
 
     def _build(self, request: requests.Build) -> Draft | None:
         version = self._current
-        if version.has_batch(request.batch):
+        if version.has_batch(request.batch, () if self._load is None else self._load.place.instead):
             self._load = None
             return None
         load = self._current_load
@@ -444,6 +449,7 @@ _HANDLERS: dict[type[Request[Any]], Callable[[Any, Any], Any]] = {
     requests.SetPolicy: EnclaveSession._set_policy,
     requests.Upgrade: EnclaveSession._upgrade,
     requests.Vacuum: EnclaveSession._vacuum,
+    **dict.fromkeys(DEFINITIONS, EnclaveSession._define),
 }
 
 

@@ -5,7 +5,7 @@ committed with the signature of whoever asked for it: the owner, or an analyst u
 is never gone behind, unless the owner on record declares that a backup was restored.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -61,8 +61,9 @@ class OpenVersion:
             known = self.readers[run] = reader, self.manifest.dummies[run]
         return known
 
-    def has_batch(self, batch: str) -> bool:
-        return any(batch in run.batches for _, run in self.runs.values())
+    def has_batch(self, batch: str, but: Collection[str] = ()) -> bool:
+        """Whether a run has rows of a batch, one that is not among those `but` which there are."""
+        return any(batch in run.batches for name, (_, run) in self.runs.items() if name not in but)
 
     def having(self, table: Table, dummies: Mapping[str, Dummies] = EMPTY) -> "OpenVersion":
         """The same with a table as it is after a change, or a new one, and with the dummies of new runs."""
@@ -71,22 +72,39 @@ class OpenVersion:
         catalog = replace(manifest.catalog, tables=(*others, table))
         return replace(self, manifest=replace(manifest, catalog=catalog, dummies={**manifest.dummies, **dummies}))
 
+    def without(self, table: Table) -> "OpenVersion":
+        """The same without a table, and without rights to it."""
+        manifest = self.manifest
+        left = tuple(other for other in manifest.catalog.tables if other.id != table.id)
+        access = manifest.access.dropping(table.name)
+        return replace(self, manifest=replace(manifest, catalog=replace(manifest.catalog, tables=left), access=access))
+
+    def viewing(self, name: str, text: str) -> "OpenVersion":
+        """The same with a view, or without it if its text is empty."""
+        return replace(self, manifest=replace(self.manifest, access=self.manifest.access.viewing(name, text)))
+
     def has_tables_of(self, other: "OpenVersion") -> bool:
         """Whether the tables are the same as in another version."""
         mine, others = self.manifest.catalog.tables, other.manifest.catalog.tables
         return [table.to_json() for table in mine] == [table.to_json() for table in others]
 
     def with_tables_of(self, other: "OpenVersion") -> "OpenVersion":
-        """This version with another's tables."""
-        catalog = replace(self.manifest.catalog, tables=other.manifest.catalog.tables)
-        return replace(self, manifest=replace(self.manifest, catalog=catalog, dummies=other.manifest.dummies))
+        """This version with another's tables and views; without rights to those that are gone from it."""
+        catalog, access = replace(self.manifest.catalog, tables=other.manifest.catalog.tables), self.manifest.access
+        for table in self.manifest.catalog.tables:
+            if table.id not in catalog.by_id:
+                access = access.dropping(table.name)
+        access = replace(access, views=other.manifest.access.views)
+        changed = replace(self.manifest, catalog=catalog, dummies=other.manifest.dummies, access=access)
+        return replace(self, manifest=changed)
 
     def opened(self) -> Opened:
         """What the session's client gets to know of it."""
         access, grant = self.manifest.access, self.grant
         grants = access.grants if grant is None else ()
-        charges = access.charges(grant)
-        return Opened(self.catalog, self.manifest.hash, access.owner, grant, grants, self.links, charges, access.policy)
+        charges, views = access.charges(grant), access.views if grant is None else ()
+        seen = self.catalog, self.manifest.hash, access.owner
+        return Opened(*seen, grant, grants, self.links, charges, access.policy, views)
 
     def opened_by_owner(self) -> Opened:
         """What an owner would get to know: nobody gets more, so that all get as much."""

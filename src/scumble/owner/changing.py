@@ -14,6 +14,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from scumble.errors import BadRows, InvalidParameter, UnsupportedQuery
+from scumble.owner.encoding import encode_rows
 from scumble.owner.inserting import arranged_rows, insert, units
 from scumble.sql import AggregateQuery, Statement
 from scumble.sql.changes import Change, change_of, keyed_change
@@ -21,8 +22,9 @@ from scumble.sql.explain import explain
 from scumble.sql.explain_changes import ChangeExplanation, explain_change
 from scumble.sql.names import suggestion, table_named
 from scumble.sql.parse import Parsed, bad, unsupported
-from scumble.types import Column, Schema, convert, encode
+from scumble.types import Column, Domain, Schema, convert, encode
 from scumble.wire.catalog import Table
+from scumble.wire.requests import RowLayout
 
 if TYPE_CHECKING:
     from scumble.owner.answers import Result
@@ -56,7 +58,7 @@ class Changes:
     """Carries out the statements of one database that change rows."""
 
     def __init__(self, versions: "Versions", local: "LocalSQL", asking: Asking) -> None:
-        self._versions, self._local, self._asking = versions, local, asking
+        self._versions, self._local, self.asking = versions, local, asking
 
     def run(self, parsed: Parsed, params: "Parameters", capacity: int | None = None) -> ChangeReport:
         """Carry out an INSERT, UPDATE or DELETE, as a change that is not settled yet."""
@@ -147,22 +149,22 @@ class Changes:
         table = table_named(parsed.text, node, self._versions.catalog)
         names = self._named(parsed, table, columns)
         query, conflict = parsed.text_of(tree.expression), tree.args.get("conflict")
-        statement = self._asking.prepare(query)
+        statement = self.asking.prepare(query)
         if conflict is not None and statement.query.paths:
             raise _shows_how_many(parsed, tree.expression)
         if capacity is None:
-            capacity = _most_rows(parsed, statement, params)
+            capacity = self.most_rows(statement, params)
         by_name = bool(tree.args.get("by_name"))
         return _Inserting(table, names, query, statement, tree.expression, conflict, capacity, by_name)
 
     def _rows(self, parsed: Parsed, inserting: "_Inserting", params: "Parameters") -> pa.Table:
         """The rows to insert, with all columns of the table."""
-        found, names, table = self._asking.run(inserting.query, params).arrow(), inserting.names, inserting.table
+        found, names, table = self.asking.run(inserting.query, params).arrow(), inserting.names, inserting.table
         if inserting.by_name:
             names = self._named(parsed, table, [exp.to_identifier(name) for name in found.column_names])
         if len(names) != found.num_columns:
             raise bad(parsed.text, f"{found.num_columns} values for {len(names)} columns", inserting.node)
-        return self._cast(table, found.rename_columns(names))
+        return self.cast(table, found.rename_columns(names))
 
     def _named(self, parsed: Parsed, table: Table, columns: Sequence[exp.Expr]) -> list[str]:
         """The names of the columns that values are given for, as the table has them."""
@@ -176,7 +178,19 @@ class Changes:
             raise bad(parsed.text, "a column is named twice", columns[0])
         return names
 
-    def _cast(self, table: Table, rows: pa.Table) -> pa.Table:
+    def most_rows(self, statement: Statement, params: "Parameters") -> int | None:
+        """A public bound on the rows that a query gives; None if it reads no table: then the statement has them all."""
+        return _most_rows(statement, params)
+
+    def check_tail(self, table: Table, domain: Domain, column: str) -> None:
+        """Refuse a domain that does not hold all keys of the rows that were inserted: BadRows."""
+        if table.runs:
+            name, layout = _quoted(table.name), RowLayout(table.schema, (domain.size,))
+            rows = self.asking.run(f"SELECT * FROM {name}", ()).arrow()  # noqa: S608  a name
+            for piece in rows.to_batches():
+                encode_rows(piece, layout, [(table.schema.place(column), domain)])
+
+    def cast(self, table: Table, rows: pa.Table) -> pa.Table:
         """Rows with all columns of a table, of the types that DuckDB has for them; what is not there is null."""
         described = self._local.describe(f"FROM {_quoted(table.name)}", [table], {})
         items = []
@@ -236,10 +250,10 @@ class Changes:
         chosen = [exp.column(name, table=other).sql("duckdb") for name in keys.values()]
         chosen += [value.sql("duckdb") for value in sets.values()]
         query = f"SELECT {', '.join(chosen)} {parsed.text_of(source)}"
-        if self._asking.prepare(query).query.paths:
+        if self.asking.prepare(query).query.paths:
             raise _shows_how_many(parsed, source)
-        found = self._asking.run(query, params).arrow().rename_columns(columns)
-        return table, columns[: len(keys)], columns[len(keys) :], self._cast(table, found)
+        found = self.asking.run(query, params).arrow().rename_columns(columns)
+        return table, columns[: len(keys)], columns[len(keys) :], self.cast(table, found)
 
     def _by_keys(
         self, kind: str, table: Table, keys: Sequence[str], assigned: Sequence[str], rows: pa.Table
@@ -275,7 +289,7 @@ class Changes:
         values = [value for value in rows.column(keys[0]).to_pylist() if value is not None]
         marks = ", ".join("?" for _ in values) or "NULL"
         name, key = _quoted(table.name), _quoted(keys[0])
-        there = self._asking.run(f"SELECT {key} FROM {name} WHERE {key} IN ({marks})", values)  # noqa: S608  names
+        there = self.asking.run(f"SELECT {key} FROM {name} WHERE {key} IN ({marks})", values)  # noqa: S608  names
         known = {value for (value,) in there.fetchall()}
         return [int(value is not None and value in known) for value in rows.column(keys[0]).to_pylist()]
 
@@ -307,7 +321,7 @@ def _shows_how_many(parsed: Parsed, node: exp.Expr) -> UnsupportedQuery:
     )
 
 
-def _most_rows(parsed: Parsed, statement: Statement, params: "Parameters") -> int | None:
+def _most_rows(statement: Statement, params: "Parameters") -> int | None:
     """A public bound on the rows that a query gives; None if it reads no table, so that the statement has them all."""
     query, tree = statement.query, statement.parsed.tree
     if not query.paths:
@@ -321,7 +335,7 @@ def _most_rows(parsed: Parsed, statement: Statement, params: "Parameters") -> in
     if query.direct is not None:
         return bound.accesses[0].rows
     raise unsupported(
-        parsed.text,
+        statement.parsed.text,
         "how many rows this gives would show in the room that they take",
         None,
         hint="end it with LIMIT, or give a capacity: both are public",

@@ -89,13 +89,16 @@ class Custody:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Hold it for writing. What was done stays done if the service is lost before the hold is given up."""
-        if self._versions.unsettled:
-            raise InvalidParameter("this is not for the middle of a transaction", hint="COMMIT or ROLLBACK it first")
         done = False
         try:
-            with self._turn, self._versions.writing():
-                yield
-                done = True
+            with self._turn:
+                if self._versions.is_writing:
+                    raise InvalidParameter(
+                        "this is not for the middle of a transaction", hint="COMMIT or ROLLBACK it first"
+                    )
+                with self._versions.writing():
+                    yield
+                    done = True
         except Unavailable:
             if not done:
                 raise

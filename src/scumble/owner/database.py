@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from scumble.owner.loading import Attempt, LoadOptions, LoadReport, Progress
     from scumble.owner.queries import LocalSQL, Parameters, Runner
     from scumble.sql import Statement
+    from scumble.sql.definitions import Definition
     from scumble.sql.explain import Explanation
     from scumble.sql.parse import Parsed
 
@@ -63,6 +64,8 @@ class Database(Custody):
     """What is given back when the transaction that is under way ends."""
     _half_done = False
     """Whether a statement of the transaction has failed after it had changed something."""
+    _defines = False
+    """Whether it has made or dropped anything but rows."""
 
     @classmethod
     def begin(
@@ -123,8 +126,10 @@ class Database(Custody):
         known = self._statements.get(query)
         if known is None:
             from scumble.sql import prepare
+            from scumble.sql.views import expanded
 
-            known = prepare(query, self._versions.catalog, self._local.evaluate)
+            text = expanded(query, self._versions.views)
+            known = prepare(text, self._versions.catalog, self._local.evaluate)
             if len(self._statements) >= KEPT_STATEMENTS:
                 self._statements.popitem(last=False)
             self._statements[query] = known
@@ -141,15 +146,46 @@ class Database(Custody):
         BEGIN and COMMIT. None costs epsilon but those that make indexes. The report has how many rows were changed,
         which the provider does not learn. `capacity` is a public bound on the rows of an INSERT from a query.
         """
+        from scumble.sql.definitions import definition_of
         from scumble.sql.parse import is_query, parse
 
         if is_query(statement):
             return self.sql(statement, params)
+        if (definition := definition_of(statement)) is not None:
+            return self._defined(definition, params, capacity)
         parsed = parse(statement, change=True)
         with self._turn:
             if (report := self._control(parsed)) is not None:
                 return report
             return self._changed_by(lambda changes: self._run_change(changes, parsed, params, capacity))
+
+    def _defined(self, definition: "Definition", params: "Parameters", capacity: int | None) -> "ChangeReport":
+        """Carry out a statement that defines something."""
+        from scumble.owner.changing import ChangeReport
+        from scumble.owner.reindexing import Indexing, needs_rows
+
+        self._versions.key.as_owner()
+        with self._turn:
+            self._versions.refresh()
+            if needs_rows(definition, self._versions.catalog):
+                if self._transaction is not None:
+                    raise InvalidParameter(
+                        "an index of rows that are there is no part of a transaction",
+                        hint="COMMIT or ROLLBACK it first",
+                    )
+                attempt = self._new_attempt()
+                work = Indexing(self._versions, lambda: self._runner, self._statement, attempt)
+                report = self._tried(lambda: self._held_load(lambda: work.run(definition, self.ledger)), attempt)
+                return ChangeReport(work.kind, report.table, report.rows)
+            return self._changed_by(lambda changes: self._define(changes, definition, params, capacity))
+
+    def _define(
+        self, changes: "Changes", definition: "Definition", params: "Parameters", capacity: int | None
+    ) -> "ChangeReport":
+        from scumble.owner.defining import Defining
+
+        self._defines = True
+        return Defining(self._versions, self._local, changes).run(definition, params, capacity)
 
     def insert(self, table: str, rows: object, *, capacity: int | None = None, batch: str | None = None) -> int:
         """Insert rows into a table: a frame, a file, or a list of dictionaries or tuples. It costs no epsilon.
@@ -201,7 +237,10 @@ class Database(Custody):
                 )
             if settled:
                 self._versions.settle()
+                if self._defines:
+                    self._delete_dropped()
         finally:
+            self._defines = False
             self._versions.roll_back()
 
     def _control(self, parsed: "Parsed") -> "ChangeReport | None":
@@ -275,18 +314,32 @@ class Database(Custody):
         has spent, or nobody can tell what became of it, `Unfinished` says so. To load the same again is safe then: it
         is recognised, and costs nothing more.
         """
-        from scumble.owner.loading import Attempt, LoadOptions, can_reopen
+        from scumble.owner.loading import LoadOptions, can_reopen, load
 
         if options is not None and more:
             raise InvalidParameter("options are given twice", hint="as LoadOptions, or by name")
         specs = [IndexSpec.parse(index) if isinstance(index, str) else index for index in indexes]
-        chosen, attempt = options or LoadOptions(**more), Attempt(secrets.token_hex(16))
+        chosen, attempt = options or LoadOptions(**more), self._new_attempt()
         specs += () if chosen.schema_file is None else chosen.schema_file.indexes
-        for left in range(LOAD_TRIES - 1 if can_reopen(source) else 0, -1, -1):
+
+        def work() -> "LoadReport":
+            return load(self._versions, self.ledger, table, source, specs, chosen, progress, attempt)
+
+        report = self._tried(lambda: self._held_load(work), attempt, LOAD_TRIES if can_reopen(source) else 1)
+        self._tidy(table)
+        return report
+
+    @staticmethod
+    def _new_attempt() -> "Attempt":
+        from scumble.owner.loading import Attempt
+
+        return Attempt(secrets.token_hex(16))
+
+    def _tried(self, work: "Callable[[], LoadReport]", attempt: "Attempt", tries: int = LOAD_TRIES) -> "LoadReport":
+        """Load, again if the session was lost."""
+        for left in range(tries - 1, -1, -1):
             try:
-                report = self._load(table, source, specs, chosen, progress, attempt)
-                self._tidy(table)
-                return report
+                return work()
             except ScumbleError as error:
                 if isinstance(error, Unwitnessed) and error.stored:
                     raise  # all of it is done
@@ -294,21 +347,11 @@ class Database(Custody):
                     raise self._with_spent(error, attempt) from error
         raise AssertionError  # the last try has returned or raised
 
-    def _load(
-        self,
-        table: str,
-        source: object,
-        specs: Sequence[IndexSpec],
-        options: "LoadOptions",
-        progress: "Progress",
-        attempt: "Attempt",
-    ) -> "LoadReport":
-        """Try once."""
-        from scumble.owner.loading import load
-
+    def _held_load(self, work: "Callable[[], LoadReport]") -> "LoadReport":
+        """Try once, with the database held for writing and the ledger up to date."""
         with self._changing():
             self._reconcile(held=True)
-            return load(self._versions, self.ledger, table, source, specs, options, progress, attempt)
+            return work()
 
     def _with_spent(self, error: ScumbleError, attempt: "Attempt") -> ScumbleError:
         """The error that a load ends with: if anything was spent on its rows, it says how much."""
@@ -395,8 +438,18 @@ class Database(Custody):
         self._versions.key.as_owner()
         with self._changing():
             self._versions.change(DropTable(table))
-            with suppress(Unavailable, Busy):  # then the next writer does it
-                self._versions.service.drop_unreferenced()
+            self._delete_dropped()
+
+    def _delete_dropped(self) -> None:
+        with suppress(Unavailable, Busy):  # then the next writer does it
+            self._versions.service.drop_unreferenced()
+
+    @property
+    def views(self) -> dict[str, str]:
+        """The owner's views: for each name in lower case, what it stands for, as it would stand after WITH."""
+        with self._turn:
+            self._versions.refresh()
+            return dict(self._versions.views)
 
     @property
     def tables(self) -> tuple[Table, ...]:

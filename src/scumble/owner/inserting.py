@@ -12,6 +12,7 @@ from typing import Any
 from scumble.errors import BadRows, InvalidParameter
 from scumble.index.kinds import decoded
 from scumble.owner.encoding import encode_rows
+from scumble.owner.indexes import IndexSpec
 from scumble.owner.sending import Sender
 from scumble.owner.sources import open_source
 from scumble.owner.versions import Versions
@@ -61,7 +62,8 @@ def units(rows: int) -> int:
 
 def _check_keys(table: Table, rows: Any) -> None:
     """Refuse rows that no index of the table could find once they are no longer in the tail: BadRows."""
-    domains = {run.attribute: decoded(run.index).domain for run in table.settled if run.attribute and run.index}
+    domains = {spec.column: spec.domain for spec in map(IndexSpec.parse, table.terms)}
+    domains |= {run.attribute: decoded(run.index).domain for run in table.settled if run.attribute and run.index}
     keys = [(table.schema.place(attribute), domain) for attribute, domain in domains.items()]
     if keys:
         encode_rows(rows, RowLayout(table.schema, tuple(domain.size for _, domain in keys)), keys)

@@ -42,12 +42,14 @@ __all__ = [
     "Attempt",
     "LoadOptions",
     "LoadReport",
+    "Placing",
     "Progress",
     "abandoned",
     "build",
     "can_reopen",
     "indexes_of",
     "load",
+    "load_rows",
     "released_indexes",
     "report_of",
     "spends_of",
@@ -75,9 +77,10 @@ class LoadOptions:
     source that is a database. `page_rows` is how many rows a page has, by default 1,024, or 4,096 in a table of
     narrow columns without an index and with a capacity of 65,536 or more; `memory_bytes` is what the enclave sorts in.
 
-    The costs of a table's batches add up. `new_rows` states that no row of this one is in the table yet, in whatever
-    form: then only the dearest counts, and the ledger keeps the statement. Rows that were loaded before are refused,
-    unless they shall be loaded `again`.
+    With `replace` the rows take the place of all that the table has. The costs of a table's batches add up, also of
+    those that are gone. `new_rows` states that no row of this one is in the table yet, in whatever form: then only the
+    dearest counts, and the ledger keeps the statement. Rows that were loaded before are refused, unless they shall be
+    loaded `again`.
     """
 
     capacity: int | None = None
@@ -90,6 +93,7 @@ class LoadOptions:
     types_from_data: bool = False
     new_rows: bool = False
     again: bool = False
+    replace: bool = False
 
     def __post_init__(self) -> None:
         if self.new_rows and self.again:
@@ -187,24 +191,65 @@ def load(
     If an earlier try's batch is in the table, nothing is sent or paid, and there is no new version. A drawn capacity's
     noise is derived from the key, the batch and the rows: it is the same when they come again.
     """
-    session, key, catalog = versions.session, versions.key, versions.catalog
+    catalog = versions.catalog
     rows, table = _open_rows(catalog, name, source, indexes, options)
-    orders = [spec.order(released_indexes(table, spec.column)) for spec in indexes_of(table, indexes)]
+    left = replace(table, runs=()) if options.replace else table
+    orders = [spec.order(released_indexes(table, spec.column)) for spec in indexes_of(left, indexes)]
     table = _named(table, orders, catalog, ledger, attempt)
+    instead = tuple(run.id for run in table.runs) if options.replace else ()
+    return load_rows(versions, ledger, table, rows, orders, options, progress, attempt, Placing(instead))
+
+
+@dataclass(frozen=True)
+class Placing:
+    """PUBLIC: where the runs of a load go, as `BeginLoad` has it: after all others, instead of some, or beside them."""
+
+    instead: tuple[str, ...] = ()
+    beside: bool = False
+    terms: tuple[str, ...] | None = None
+
+    def shown(self, table: Table) -> set[str]:
+        """The batches that the table keeps."""
+        kept = [run for run in table.runs if self.beside or run.id not in self.instead]
+        return {batch for run in kept for batch in run.batches}
+
+    def is_done(self, table: Table, batch: str) -> bool:
+        """Whether a batch is in the table, and stands as it was loaded where it shall stand."""
+        gone = [run for run in table.runs if run.id in self.instead and (run.batch != batch or run.layers)]
+        return bool(_runs_of(table, batch)) and not gone
+
+
+AFTER = Placing()
+
+
+def load_rows(
+    versions: Versions,
+    ledger: Ledger,
+    table: Table,
+    rows: Any,
+    orders: Sequence[IndexOrder],
+    options: LoadOptions,
+    progress: Progress,
+    attempt: Attempt,
+    place: Placing,
+) -> LoadReport:
+    """Load batches of Arrow, which may know how many `rows` they have, into a table of the current version."""
+    session, key = versions.session, versions.key
     spends = spends_of(table, orders, options, attempt.batch)
-    there = next((batch for batch in attempt.batches if _runs_of(table, batch)), None)
+    there = next((batch for batch in attempt.batches if place.is_done(table, batch)), None)
     if there is not None:
         return report_of(table, sum(map(len, rows)), orders, spends, there, retried=False)
     attempt.pending = False  # in the newest version, held for writing, it is not
-    shown = {batch for run in table.runs for batch in run.batches}
     page_rows = options.rows_in_page(table.schema, indexed=bool(orders))
     terms = terms_of(orders, spends, options.capacity, page_rows)
-    with Payment(ledger, table.id, attempt.batch, shown, spends, terms) as payment:
+    with Payment(ledger, table.id, attempt.batch, place.shown(table), spends, terms) as payment:
         with abandoned(session):
-            session.ask(_begin(table, orders, spends, options, attempt.batch))
-            sender = Sender(session, table.schema, orders, progress, rows.rows, key.noise_key(), attempt.batch)
+            session.ask(_begin(table, orders, spends, options, attempt.batch, place))
+            expected = getattr(rows, "rows", None)
+            sender = Sender(session, table.schema, orders, progress, expected, key.noise_key(), attempt.batch)
             sender.send_all(rows, options.capacity)
-            payment.identify(content_digest(key.content_key(), table.schema, sender.digest), again=options.again)
+            digest = content_digest(key.content_key(), table.schema, sender.digest)
+            payment.identify(digest, again=options.again or place.beside)
             sender.batch_name = payment.batch
             attempt.batches.append(payment.batch)
             capacity_budget = payment.budgets[-1] if options.capacity is None else None
@@ -239,7 +284,12 @@ def _named(table: Table, orders: Sequence[IndexOrder], catalog: Catalog, ledger:
 
 
 def _begin(
-    table: Table, orders: Sequence[IndexOrder], spends: Sequence[Spend], options: LoadOptions, batch: str
+    table: Table,
+    orders: Sequence[IndexOrder],
+    spends: Sequence[Spend],
+    options: LoadOptions,
+    batch: str,
+    place: Placing = AFTER,
 ) -> BeginLoad:
     drawn = spends[-1] if options.capacity is None else None
     return BeginLoad(
@@ -253,6 +303,9 @@ def _begin(
         orders=tuple(orders),
         page_rows=options.rows_in_page(table.schema, indexed=bool(orders)),
         memory_bytes=options.memory_bytes,
+        instead=place.instead,
+        beside=place.beside,
+        terms=place.terms,
     )
 
 
@@ -361,12 +414,17 @@ def _ordered(schema: Schema, options: LoadOptions) -> Schema:
 
 
 def indexes_of(table: Table, indexes: Sequence[IndexSpec]) -> list[IndexSpec]:
-    """The indexes under their columns' own names, in the order that the table has them in."""
+    """The indexes under their columns' own names, in the order that the table has them in.
+
+    Those that are not stated are as they were declared.
+    """
     named = {spec.column: spec for spec in (each.within(table.schema) for each in indexes)}
     if len(named) < len(indexes):
         raise InvalidParameter("a column is indexed twice", hint="one index for each column is enough")
-    there = [attribute for attribute in table.attributes if attribute is not None]
-    if table.settled and set(there) != set(named):
+    declared = {spec.column: spec for spec in map(IndexSpec.parse, table.terms)}
+    there = [attribute for attribute in table.attributes if attribute is not None] if table.settled else list(declared)
+    named = {name: spec for name, spec in declared.items() if name in there} | named
+    if (table.settled or declared) and set(there) != set(named):
         raise Exists(
             f"the table {table.name!r} is there, and has other indexes",
             hint=f"a batch needs an index on each of {', '.join(there)}" if there else "its batches have no index",

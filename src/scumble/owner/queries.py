@@ -201,6 +201,14 @@ class Runner:
 
     # --- what the enclave answers ------------------------------------------------------------------
 
+    def all_rows(self, statement: Statement, *, tail: bool) -> pa.Table:
+        """All rows of a `SELECT * FROM t`: those of the tail alone, or those that are not in it."""
+        bound = statement.bind()
+        assert isinstance(bound.query, RowQuery)  # noqa: S101  it picks columns
+        access = bound.accesses[0]
+        scans = tuple(scan for scan in access.scans if scan.run.tail is tail)
+        return self._fetched(bound.query.fetches[0], access._replace(scans=scans))
+
     def _fetched(self, fetch: Fetch, access: TableAccess) -> pa.Table:
         schema = fetch.table.schema
         number = self._number(access.plan)

@@ -80,6 +80,8 @@ class Versions:
     """The owner's public key, in hexadecimal."""
     policy: bytes
     """The owner's signed policy in the version that is open; a later one may be known."""
+    views: dict[str, str]
+    """The owner's views, by their names in lower case, as sql/views.py has them."""
 
     def __init__(
         self,
@@ -100,7 +102,7 @@ class Versions:
         self.grant: Grant | None = None
         self.accepted_restored = False
         self._held = ExitStack()
-        self._writing, self._unwitnessed = False, False
+        self.is_writing, self._unwitnessed = False, False
         self.unsettled = 0
         """How many changes the session has made to the version that is open, for itself alone."""
         self._changed = changed
@@ -139,11 +141,11 @@ class Versions:
             self.service.drop_unreferenced()  # what a drop or a rekey that was cut short has left
             for path in (self.key_path, key_file.ledger_path(self.key_path), self._anchor_path):
                 clear_drafts(path.parent, path.name)
-            self._writing = True
+            self.is_writing = True
             try:
                 yield
             finally:
-                self._writing = False
+                self.is_writing = False
             if self._unwitnessed:  # not before whoever writes has recorded what was stored
                 self._witness_made()
 
@@ -347,7 +349,7 @@ class Versions:
         self.catalog, self.owner, self.grant = opened.catalog, opened.owner.hex(), opened.grant
         self.charges, self._hash, self._links = opened.charges, opened.hash, opened.links
         self.grants = opened.grants
-        self.policy = opened.policy
+        self.policy, self.views = opened.policy, _views(opened)
         self.key.remember_owner(self.key_path, self.owner)
         self._expected_owner = None
         self._changed()
@@ -365,7 +367,7 @@ class Versions:
             if not self.witnesses.vouch(self.key, self._made, self._opened_since):
                 self.open_newest()
         except (Unwitnessed, Unavailable) as error:  # the latter if a witness lacks links, and the service is gone
-            if self._writing:
+            if self.is_writing:
                 self._unwitnessed = True
                 return
             late = Unwitnessed(f"the change was stored, but {error.message}", hint="open it again when they are there")
@@ -397,7 +399,8 @@ class Versions:
 
     def _look(self) -> None:
         """See the changes that nobody else sees yet."""
-        self.catalog = self.session.ask(Look()).catalog
+        opened = self.session.ask(Look())
+        self.catalog, self.views = opened.catalog, _views(opened)
         self._changed()
 
     def settle(self) -> None:
@@ -476,6 +479,10 @@ class Versions:
 
     def _has(self, draft: Draft) -> bool:
         return any(link.draft == draft for link in self._links)
+
+
+def _views(opened: Opened) -> dict[str, str]:
+    return {name.lower(): text for name, text in opened.views}
 
 
 def check_opened(opened: Opened, key: Key, seen: Seen | None, owner: str | None) -> None:

@@ -16,6 +16,7 @@ from scumble.wire.catalog import Catalog, Table
 __all__ = [
     "Occurrence",
     "Scope",
+    "is_cte",
     "only_table",
     "refuse_unknown_columns",
     "renaming",
@@ -131,7 +132,7 @@ def scopes_of(parsed: Parsed, catalog: Catalog) -> list[Scope]:
     """All SELECTs that read tables of the database; BadQuery for a table that is not there."""
     scopes: dict[int, Scope] = {}
     for node in parsed.tree.find_all(exp.Table):
-        if not isinstance(node.this, exp.Identifier) or _is_cte(node):
+        if not isinstance(node.this, exp.Identifier) or is_cte(node):
             continue
         table = table_named(parsed.text, node, catalog)
         select = node.find_ancestor(exp.Select)
@@ -207,7 +208,7 @@ def suggestion(name: str, names: list[str], what: str) -> str:
     return f"did you mean {by_lower[close[0]]!r}? {listed}" if close else listed
 
 
-def _is_cte(node: exp.Table) -> bool:
+def is_cte(node: exp.Table) -> bool:
     """Whether a name means a common table expression that is in sight."""
     if node.db:
         return False

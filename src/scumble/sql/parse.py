@@ -28,6 +28,7 @@ __all__ = [
     "is_query",
     "parse",
     "reads_clock",
+    "tokens_of",
     "unsupported",
 ]
 
@@ -235,6 +236,17 @@ class Parsed:
 
 def parse(text: str, *, change: bool = False) -> Parsed:
     """Parse one SELECT statement, or with `change` one that changes something."""
+    tokens = tokens_of(text)
+    named, parameters = _named_parameters(text, tokens)
+    tree = _changing_tree(text, named) if change else _tree(text, named)
+    if sum(1 for _ in tree.find_all(exp.Placeholder)) != len(parameters):
+        raise bad(text, "a parameter stands where there can be none", parameters[0].span if parameters else None)
+    _refuse_forbidden(text, tree)
+    return Parsed(text, tree, tuple(tokens), parameters)
+
+
+def tokens_of(text: str) -> list[Token]:
+    """The tokens of one statement, of which there is at least one."""
     try:
         tokens = DIALECT.tokenize(text + "\n")  # which misreads a string at the very end
     except SqlglotError as error:
@@ -247,12 +259,8 @@ def parse(text: str, *, change: bool = False) -> Parsed:
         if token.token_type is TokenType.SEMICOLON:
             rest = Span(tokens[number + 1].start, tokens[-1].end + 1)
             raise unsupported(text, "there is more than one statement", rest, hint="send one at a time")
-    named, parameters = _named_parameters(text, tokens)
-    tree = _changing_tree(text, named) if change else _tree(text, named)
-    if sum(1 for _ in tree.find_all(exp.Placeholder)) != len(parameters):
-        raise bad(text, "a parameter stands where there can be none", parameters[0].span if parameters else None)
-    _refuse_forbidden(text, tree)
-    return Parsed(text, tree, tuple(tokens), parameters)
+    found: list[Token] = tokens
+    return found
 
 
 def is_query(text: str) -> bool:

@@ -93,6 +93,10 @@ class Run:
         """How many pages each column has that it holds."""
         return -(-self.capacity // self.page_rows)
 
+    def is_based(self, place: int) -> bool:
+        """Whether its own object has a column: one that was added to the table since lies in layers alone."""
+        return 0 <= place < len(self.tag_hashes)
+
     def holds(self, places: Iterable[int]) -> bool:
         """Whether it has all of these columns."""
         return self.columns is None or all(place in self.columns for place in places)
@@ -144,12 +148,18 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """PUBLIC: a name, a schema, and the runs."""
+    """PUBLIC: a name, a schema, and the runs.
+
+    `terms` are indexes that were declared, each as `owner/indexes.py` reads it, its column first: batches that state no
+    others are indexed so. `comments` are what was said of columns, under their names.
+    """
 
     id: str
     name: str
     schema: Schema
     runs: tuple[Run, ...]
+    terms: tuple[str, ...] = ()
+    comments: tuple[tuple[str, str], ...] = ()
 
     @cached_property
     def attributes(self) -> tuple[str | None, ...]:
@@ -185,7 +195,8 @@ class Table:
 
     def run_bytes(self, run: Run) -> int:
         """How many sealed bytes a run has, its layers included."""
-        whole = run.pages * sum(self.slot_bytes(place, run.page_rows) for place in self.held(run))
+        based = [place for place in self.held(run) if run.is_based(place)]
+        whole = run.pages * sum(self.slot_bytes(place, run.page_rows) for place in based)
         layers = [
             (layer.pages, self.slot_bytes(place, run.page_rows)) for layer in run.layers for place in layer.columns
         ]
@@ -225,6 +236,8 @@ class Table:
             "schema": self.schema.to_json(),
             "row_bits": [column.page_row_bits for column in self.schema],
             "runs": [run.to_json() for run in self.runs],
+            **({"terms": list(self.terms)} if self.terms else {}),
+            **({"comments": dict(self.comments)} if self.comments else {}),
         }
 
     @classmethod
@@ -238,11 +251,25 @@ class Table:
         in_bytes = [width / 8 for width in widths]
         if fields.get("row_bits", widths) != widths or fields.get("row_bytes", in_bytes) != in_bytes:
             raise Tampered
-        table = cls(fields["id"], fields["name"], schema, tuple(map(Run.from_json, fields["runs"])))
-        whole = not table.runs or any(columns is None for _, columns in table.copies)
-        if not whole or not all(map(table._is_held_right, table.runs)):
+        terms, comments = tuple(fields.get("terms", ())), tuple(dict(fields.get("comments", {})).items())
+        table = cls(fields["id"], fields["name"], schema, tuple(map(Run.from_json, fields["runs"])), terms, comments)
+        if not table.is_right:
             raise Tampered
         return table
+
+    @property
+    def is_right(self) -> bool:
+        """Whether its runs, terms and comments speak of columns that there are, and some copy of the rows has all."""
+        whole = not self.runs or any(columns is None for _, columns in self.copies)
+        return whole and all(map(self._is_held_right, self.runs)) and self._is_said_right
+
+    @property
+    def _is_said_right(self) -> bool:
+        if not all(isinstance(text, str) for text in (*self.terms, *(text for _, text in self.comments))):
+            return False
+        names, indexed = [column.name for column in self.schema], list(map(column_of_term, self.terms))
+        known = set(names).issuperset(indexed) and set(names).issuperset(name for name, _ in self.comments)
+        return known and len(set(indexed)) == len(indexed)
 
     def _is_held_right(self, run: Run) -> bool:
         """Whether a run holds columns that there are, its own among them, and the same as its like of other batches."""
@@ -251,12 +278,23 @@ class Table:
         own = run.columns is None or run.attribute in [self.schema.columns[place].name for place in places]
         alike = run.columns is None if run.tail else dict(self.copies)[run.attribute] == run.columns
         layered = all(self._is_layer_of(run, layer) for layer in run.layers)
-        return own and list(self.held(run)) == places and alike and layered and not (run.tail and run.attribute)
+        known = own and list(self.held(run)) == places and alike and layered and not (run.tail and run.attribute)
+        return known and self._is_complete(run)
+
+    def _is_complete(self, run: Run) -> bool:
+        """Whether a layer has all pages of each column that the run's own object lacks."""
+        added = {place for layer in run.layers if layer.pages == run.pages for place in layer.columns}
+        return all(run.is_based(place) or place in added for place in self.held(run))
 
     def _is_layer_of(self, run: Run, layer: Layer) -> bool:
         known = {LIVE, *self.held(run)}
         once = len(set(layer.columns)) == len(layer.columns) == len(layer.tag_hashes) > 0
         return once and known.issuperset(layer.columns) and 0 <= layer.first_page < layer.end_page <= run.pages
+
+
+def column_of_term(term: str) -> str:
+    """The column that a declared index is on."""
+    return term.partition(" ")[0]
 
 
 @dataclass(frozen=True, eq=False)

@@ -83,6 +83,8 @@ class Opened:
     links: tuple[Link, ...]
     charges: tuple[Charge, ...]
     policy: bytes = b""
+    views: tuple[tuple[str, str], ...] = ()
+    """The owner's views: a name, and what it stands for, as it stands in a WITH."""
 
     @property
     def version(self) -> int:
@@ -182,10 +184,11 @@ class CheckPages(Request[None], task="check", by_analyst=True):
     pages: int
 
 
-class DropTable(Request[Draft], task="drop"):
-    """Draft a version without a table, and without rights to it."""
+class DropTable(Request[Draft | None], task="drop"):
+    """Draft a version without a table, and without rights to it; `within` a transaction, `Settle` drafts it."""
 
     table: str
+    within: bool = False
 
 
 class Reseal(Request[Draft], task="reseal"):
@@ -269,6 +272,84 @@ class Vacuum(Request[None], task="vacuum"):
     table: str
 
 
+# --- definitions -------------------------------------------------------------------------------------
+#
+# Each changes the version that the session has open, for itself alone, as an execution that rewrites rows does.
+
+
+class CreateTable(Request[None], task="define", most_bytes=LOAD_BYTES):
+    """Make a table without rows. `terms` are the indexes that batches of it shall have."""
+
+    table: str
+    table_id: str
+    schema: Schema
+    terms: tuple[str, ...] = ()
+    comments: tuple[tuple[str, str], ...] = ()
+
+
+class Truncate(Request[None], task="truncate"):
+    """Take all runs out of a table. Rights to it stay."""
+
+    table: str
+
+
+class RenameTable(Request[None], task="rename"):
+    """Give a table another name, which no grant may mention, nor the old one."""
+
+    table: str
+    name: str
+
+
+class RenameColumn(Request[None], task="rename_column"):
+    """Give a column another name; `terms` are the table's with that name."""
+
+    table: str
+    column: str
+    name: str
+    terms: tuple[str, ...] = ()
+
+
+class AddColumn(Request[None], task="add_column", most_bytes=LOAD_BYTES):
+    """Add a column, the only one of `column`, in which every row has the value of these `words`, the last 0 for null.
+
+    It lies in a layer over each run that has all columns.
+    """
+
+    table: str
+    column: Schema
+    words: tuple[int, ...]
+    comments: tuple[tuple[str, str], ...] = ()
+
+
+class DropColumn(Request[None], task="drop_column"):
+    """Seal all runs that have a column anew, without it; `terms` are the table's without it."""
+
+    table: str
+    column: str
+    terms: tuple[str, ...] = ()
+
+
+class DropIndex(Request[None], task="drop_index"):
+    """Take the copies of the rows out that are sorted by a column; if no others have all columns, only their order."""
+
+    table: str
+    column: str
+
+
+class SetTerms(Request[None], task="terms", most_bytes=LOAD_BYTES):
+    """Declare other indexes for the batches to come."""
+
+    table: str
+    terms: tuple[str, ...]
+
+
+class SetView(Request[None], task="view", most_bytes=PLAN_BYTES):
+    """Keep the text of a view, sealed; or with an empty one, forget it."""
+
+    name: str
+    text: str
+
+
 # --- loads -------------------------------------------------------------------------------------------
 
 
@@ -306,6 +387,8 @@ class BeginLoad(Request[LoadBegun], task="load", by_analyst=True, most_bytes=LOA
 
     `batch` is the client's name for the rows: what has been loaded under it is not loaded again. `capacity_cost` is the
     epsilon and delta that were paid for the capacity. Rows for the `tail` have no indexes, whatever the table has.
+    What follows is the owner's alone. The new runs take the place of those that `instead` names; if they go `beside`
+    the others, they hold the same rows once more, in another order. `terms` are the table's from then on.
     """
 
     batch: str
@@ -317,6 +400,9 @@ class BeginLoad(Request[LoadBegun], task="load", by_analyst=True, most_bytes=LOA
     page_rows: int
     memory_bytes: int
     tail: bool = False
+    instead: tuple[str, ...] = ()
+    beside: bool = False
+    terms: tuple[str, ...] | None = None
 
 
 class BeginFlush(Request[Flushing | None], task="flush", by_analyst=True, most_bytes=LOAD_BYTES):
