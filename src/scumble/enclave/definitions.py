@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from scumble.enclave import kernels
+from scumble.enclave.kernels import Words
 from scumble.enclave.pages import LayerWriter, reseal_run
 from scumble.enclave.validation import ColumnCheck
 from scumble.enclave.versions import OpenVersion
@@ -111,13 +112,20 @@ def _check_words(column: Column, words: tuple[int, ...]) -> None:
     """Refuse what no row of a column could have. The words are PUBLIC: they are in every row alike."""
     small = len(words) == column.type.words + 1 and all(-(1 << 63) <= word < 1 << 63 for word in words)
     if small and words[-1] in (0, 1) and (words[-1] or (column.nullable and not any(words))):
-        value, valid = np.array([words[:-1]], np.int64), np.array([words[-1]], np.uint8)
-        if kernels.is_set(ColumnCheck(column.type).fits(value, valid)):
+        valid = np.full(1, words[-1], np.uint8)
+        if kernels.is_set(ColumnCheck(column.type).fits(_row(words), valid)):
             return
     raise InvalidParameter(
         f"every row needs a value in the column {column.name!r} that it can hold",
         hint="let it be null, or give a DEFAULT that fits its type",
     )
+
+
+def _row(words: tuple[int, ...]) -> Words:
+    """The words of one row's value, [1, words]."""
+    row = np.empty((1, len(words) - 1), np.int64)
+    row[0] = words[:-1]
+    return row
 
 
 def _with_column(version: OpenVersion, table: Table, run: Run, words: tuple[int, ...]) -> Run:
@@ -129,7 +137,7 @@ def _with_column(version: OpenVersion, table: Table, run: Run, words: tuple[int,
     for first in range(0, run.pages, step):
         rows = min(step, run.pages - first) * run.page_rows
         values = np.empty((rows, column.type.words), np.int64)
-        values[:] = np.array(words[:-1], np.int64)
+        values[:] = _row(words)
         valid = np.full(rows, words[-1], np.uint8) if column.nullable else None
         layer.write(place, first, values[:, 0] if column.type.words == 1 else values, valid)
     return replace(run, layers=(*run.layers, layer.finish()))

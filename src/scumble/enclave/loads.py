@@ -335,9 +335,13 @@ def loaded(version: OpenVersion, load: Load, real_rows: int) -> OpenVersion:
     new = tuple(replace(run, merged=merged) for run, _ in built)
     terms = there.terms if place.terms is None else place.terms
     table = replace(there, runs=(*_without(there, load.replaces), *new), terms=terms)
+    _check_order(table)
+    return version.having(table, {run.id: dummies for run, dummies in built})
+
+
+def _check_order(table: Table) -> None:
     if not table.is_right:
         raise InvalidParameter("the table would not be in order", hint="upgrade Scumble")
-    return version.having(table, {run.id: dummies for run, dummies in built})
 
 
 def _without(table: Table, replaced: tuple[Run, ...]) -> tuple[Run, ...]:

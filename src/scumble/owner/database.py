@@ -273,11 +273,11 @@ class Database(Custody):
         """Make changes, within the transaction that is under way or one of their own."""
         with self._turn:
             if self._transaction is not None:
-                before = self._versions.unsettled
+                before = self._versions.catalog.to_json()
                 try:
                     return work(self._changes)
                 except BaseException:
-                    self._half_done = self._half_done or self._versions.unsettled != before
+                    self._half_done = self._half_done or self._versions.catalog.to_json() != before
                     raise
             with self.transaction():
                 return work(self._changes)
