@@ -26,6 +26,7 @@ from scumble.cli.suggest import suggest
 from scumble.cli.tables import drop, tables
 from scumble.cli.terminal import report
 from scumble.cli.transcript import transcript
+from scumble.cli.upkeep import compact, flush, vacuum
 
 __all__ = ["app", "main"]
 
@@ -56,6 +57,9 @@ _PANELS: dict[str, list[Callable[..., None]]] = {
     "Maintenance": [
         _shared(check),
         at_service(drop),
+        _shared(flush),
+        _shared(compact),
+        at_service(vacuum),
         at_service(rekey),
         at_service(upgrade),
         passphrase,

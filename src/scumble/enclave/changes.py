@@ -15,7 +15,7 @@ import numpy as np
 from scumble.enclave import kernels
 from scumble.enclave.dummies import Dummies
 from scumble.enclave.kernels import Mask, Values, Words
-from scumble.enclave.pages import FetchedColumn, LayerWriter, RunWriter, blanked
+from scumble.enclave.pages import FetchedColumn, LayerWriter, RunReader, RunWriter, blanked, reseal_run
 from scumble.enclave.queries import Batch, check_scans, compiled, pieces
 from scumble.enclave.validation import ColumnCheck, bounds_of
 from scumble.enclave.versions import OpenVersion
@@ -30,6 +30,7 @@ __all__ = ["Changed", "Rewriting", "is_exact", "rewrite"]
 
 _COUNT = kernels.CODES[COUNT]
 REWRITTEN_ROWS = 1 << 16  # at a time
+MOST_LAYERS = 32  # over a run: beyond, it is sealed anew as a whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,7 +176,17 @@ def rewrite(plan: Rewriting, execution: Execution, version: OpenVersion) -> Chan
         for pages in scan.pages:
             runs[scan.run] = work.rewritten(runs[scan.run], pages, number)
     dummies = {run.id: Dummies.after(run.capacity) for run in new}  # which of them are rows, the live bytes tell
+    for place, run in enumerate(runs):
+        if len(run.layers) > MOST_LAYERS:
+            runs[place] = _flattened(version, plan.table, run)
+            dummies[runs[place].id] = version.manifest.dummies[run.id]
     return Changed(replace(plan.table, runs=(*runs, *new)), dummies, work.fits, work.answer)
+
+
+def _flattened(version: OpenVersion, table: Table, run: Run) -> Run:
+    """A run sealed anew, so that each page is in one place."""
+    reader = RunReader(version.storage, version.keys, table, run)
+    return reseal_run(version.storage, table, run, reader, version.keys)
 
 
 class _Work:
@@ -210,7 +221,7 @@ class _Work:
                 layer.write_pages(LIVE, first, left.reshape(count, -1))
             else:
                 self._assign(batch, layer, first, scan, plan.written)
-        return replace(run, layers=(*run.layers, layer.finish()))
+        return run.under(layer.finish())
 
     def copied(self, run: Run, pages: Sequence[PageRange], scan: int) -> Run:
         """A run of the tail, with the rows of these pages as they become; only those that match are alive."""

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 
 from scumble.errors import InvalidParameter, Unavailable
+from scumble.index.kinds import decoded
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.ledger import Ledger
 from scumble.owner.loading import (
@@ -37,7 +38,8 @@ def flush(
 ) -> LoadReport | None:
     """Make a batch with indexes of a table's tail; None if there is none. The database is held for writing.
 
-    The costs of batches add up, unless `new_rows` states that no row of the tail was in the table before.
+    Without indexes, they are those that the table declares, or that its first batch has. The costs of batches add up,
+    unless `new_rows` states that no row of the tail was in the table before.
     """
     session, table = versions.session, versions.catalog.table(name)
     if not table.tail:
@@ -46,7 +48,8 @@ def flush(
         raise InvalidParameter(
             "rows that were updated are in the tail, so that not all are new", hint="without new_rows"
         )
-    orders = [spec.order(released_indexes(table, spec.column)) for spec in indexes_of(table, indexes)]
+    stated = indexes if indexes or table.terms else _as_before(table)
+    orders = [spec.order(released_indexes(table, spec.column)) for spec in indexes_of(table, stated)]
     options = LoadOptions(capacity=sum(run.capacity for run in table.tail), new_rows=new_rows)
     spends = spends_of(table, orders, options, attempt.batch)
     page_rows = options.rows_in_page(table.schema, indexed=True)
@@ -68,6 +71,22 @@ def flush(
             budget.draw()
         build(versions, 0, payment.batch, attempt)
     return report_of(versions.catalog.table(name), 0, orders, spends, payment.batch, retried=payment.retries)
+
+
+def _as_before(table: Table) -> list[IndexSpec]:
+    """The indexes of a table's first batch: their columns, domains and prices."""
+    first: dict[str, Run] = {}
+    for run in table.settled:
+        if run.attribute is not None and run.index is not None:
+            first.setdefault(run.attribute, run)
+    names = [column.name for column in table.schema]
+    specs = []
+    for attribute, run in first.items():
+        index = decoded(run.index) if run.index is not None else None
+        held = None if run.columns is None else tuple(names[place] for place in run.columns)
+        if index is not None:
+            specs.append(IndexSpec(attribute, index.domain, index.epsilon, columns=held))
+    return specs
 
 
 def _state(runs: Sequence[Run]) -> str:

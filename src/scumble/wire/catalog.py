@@ -41,6 +41,11 @@ class Layer:
     def end_page(self) -> int:
         return self.first_page + self.pages
 
+    def is_covered_by(self, other: "Layer") -> bool:
+        """Whether all of it lies under another one."""
+        within = other.first_page <= self.first_page and self.end_page <= other.end_page
+        return within and set(self.columns) <= set(other.columns)
+
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "columns": list(self.columns), "tag_hashes": list(self.tag_hashes)}
 
@@ -104,6 +109,11 @@ class Run:
     def sealed(self, tag_hashes: tuple[str, ...], layers: tuple[Layer, ...] = ()) -> Self:
         """The same once its pages are there."""
         return replace(self, tag_hashes=tag_hashes, layers=layers)
+
+    def under(self, layer: Layer) -> Self:
+        """The same with one more layer, and without those that nothing shows through of any more."""
+        left = [each for each in self.layers if not each.is_covered_by(layer)]
+        return replace(self, layers=(*left, layer))
 
     @property
     def has_dead(self) -> bool:
