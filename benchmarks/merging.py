@@ -69,6 +69,10 @@ def _one_kind(name: str, size: int, rows: int, numbers: tuple[int, ...], seed: i
         found[f"merged {number}"] = extra(merged(tallies[:number]).index, counts)
         found[f"one load {number}"] = extra(build(counts), counts)
     few = numbers[0]
+    after = build(parts[0])
+    grid = Grid.of_models([after], rows)
+    mixed = [Tally.of_index(after, after.capacity), *(gridded(counts, grid) for counts in parts[1:few])]
+    found["first without"] = extra(merged(mixed).index, np.sum(parts[:few], axis=0))
     whole = [Tally.of_index(model, model.capacity) for model in (build(each) for each in parts[:few])]
     found["without node counts"] = extra(merged(whole).index, np.sum(parts[:few], axis=0))
     found["tally_bytes"] = float(len(tallies[1].to_bytes()))
@@ -100,5 +104,7 @@ def _add(figure: Figure, title: str, mean: dict[str, float], numbers: tuple[int,
         met = None if goal is None else rows / single <= goal
         figure.add("    to one without a grid", f"{rows / single:.1f}", target, met)
         figure.add("    to one load of all rows", f"{rows / mean[f'one load {number}']:.1f}")
+    mixed = mean["first without"]
+    figure.add(f"    {numbers[0]}, the first without a grid, to that one", f"{mixed:,.0f} rows = {mixed / single:.1f}")
     whole = mean["without node counts"]
     figure.add(f"    {numbers[0]} without node counts, to one of them", f"{whole:,.0f} rows = {whole / single:.1f}")
