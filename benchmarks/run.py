@@ -25,7 +25,7 @@ from benchmarks.figure import Figure, Line, Size, machine, say
 __all__ = ["FIGURES", "main"]
 
 GROUPS = {
-    "index": ("overhead", "hints", "coverage", "segments", "noise", "fit", "lookup", "size"),
+    "index": ("overhead", "hints", "merging", "coverage", "segments", "noise", "fit", "lookup", "size"),
     "database": (
         "database.aggregates",
         "database.scan",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.index import slack as coverage
-from scumble.index.mechanisms import hinted, wide_tree
+from scumble.index.mechanisms import gridded, hinted, wide_tree
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.mechanisms.wide_tree import WideTree
 from scumble.lab.audit import database as lives
@@ -30,6 +30,7 @@ __all__ = [
     "half_the_noise",
     "noise_reused",
     "one_slack_for_all",
+    "rows_counted_twice",
     "rows_of_the_neighbour",
 ]
 
@@ -143,6 +144,18 @@ def misfit_doubled() -> Iterator[None]:
 
 
 @contextmanager
+def rows_counted_twice() -> Iterator[None]:
+    """The cells of a grid overlap: a row counts in two of them."""
+    release = wide_tree.release_nodes
+
+    def doubled(counts: IntArray, *more: Any) -> list[IntArray]:
+        return release(2 * counts, *more)
+
+    with replaced(gridded, "release_nodes", doubled):
+        yield
+
+
+@contextmanager
 def half_forgotten() -> Iterator[None]:
     """The ledger tells half of what was spent."""
     claim = lives._claim
@@ -156,9 +169,10 @@ def half_forgotten() -> Iterator[None]:
 
 TREES = ("paper-tree", "wide-tree", "adaptive-tree", "crypt-epsilon", "special")
 INDEXES = ("dp-plr", "dp-plr-blocks", "dp-plr-paper", "dp-plr-published", "fmi", "dp-rmi")
+GRIDS = ("merged", "found-grid")
 Defect = Callable[[], AbstractContextManager[None]]
 DEFECTS: dict[str, tuple[Defect, tuple[str, ...]]] = {
-    "half the noise": (half_the_noise, (*TREES, *INDEXES, "slack", "slack-lossless", "hint-check")),
+    "half the noise": (half_the_noise, (*TREES, *INDEXES, "slack", "slack-lossless", "hint-check", *GRIDS)),
     "a level short": (a_level_short, ("paper-tree", "wide-tree", "dp-bplus-tree")),
     "noise used twice": (noise_reused, ("two-batches",)),
     "exact largest error": (exact_bounds, ("dp-plr", "slack", "dp-plr-lossless")),
@@ -166,6 +180,7 @@ DEFECTS: dict[str, tuple[Defect, tuple[str, ...]]] = {
     "one slack for all blocks": (one_slack_for_all, ("dp-plr-blocks",)),
     "rows of the neighbour": (rows_of_the_neighbour, ("dp-plr-blocks",)),
     "misfit of a hint doubled": (misfit_doubled, ("hint-check",)),
+    "rows counted twice over a grid": (rows_counted_twice, ("merged",)),
     "half of it forgotten": (half_forgotten, ("retry", "restore")),
 }
 """Each defect, and the mechanisms in which an audit has to notice it."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scumble import DPPLRIndex, IntegerDomain
 from scumble.index.dp_plr import DESIGN
 from scumble.index.file import encode
+from scumble.index.grid import NEW, Grid
 from scumble.index.hint import Hint
 from scumble.privacy.budget import unsafe_budget
 from scumble.privacy.noise import Noise
@@ -107,9 +108,35 @@ def test_a_build_with_a_hint_releases_what_its_design_says(name: str) -> None:
     assert released(name, counts, options, MILLIONTH, capacity) == expected
 
 
+GRIDDED: dict[str, tuple[IntArray, int | None, str, str]] = {
+    "over a grid": (uneven(1 << 14), 900, "f268fd178c8bec6b", "d209e9e735a7202a"),
+    "over a grid, many rows": (5 * uneven(900), 40_000, "32a0daec6fd47431", "3caa4cb818a589a4"),
+    "over a grid of ranks": (smooth(300), None, "7534af86e85cd6ec", "07c2af44f716de10"),
+    "over a grid that is found": (partly_heavy(1 << 16), None, "08e0c8132e4aade3", "a9fae8c6968bdaf3"),
+}
+"""Counts, the rows of a batch that an even grid is for, None if it is found; the beginnings of two hashes."""
+
+
+@pytest.mark.parametrize("name", GRIDDED)
+def test_a_build_over_a_grid_releases_what_its_design_says(name: str) -> None:
+    """The index, and the node counts that are kept: these are all of the release."""
+    counts, rows, expected, kept = GRIDDED[name]
+    grid = NEW if rows is None else Grid.even(len(counts), rows)
+    index = built(name, counts, {"grid": grid, "max_bytes": 4096}, MILLIONTH, 1 << 17)
+    assert index.tally is not None
+    assert (
+        sha256(encode(index.model)).hexdigest()[:16],
+        sha256(index.tally.to_bytes()).hexdigest()[:16],
+    ) == (expected, kept)
+
+
 def released(name: str, counts: IntArray, options: dict[str, Any], beta: Fraction, capacity: int) -> str:
+    return sha256(encode(built(name, counts, options, beta, capacity).model)).hexdigest()[:16]
+
+
+def built(name: str, counts: IntArray, options: dict[str, Any], beta: Fraction, capacity: int) -> DPPLRIndex:
     noise = Noise.derived(bytes(32), "index", batch="ba" * 16, terms=(DESIGN, name), digest=bytes(32))
-    index = DPPLRIndex(**options).unsafe_fit_counts(
+    return DPPLRIndex(**options).unsafe_fit_counts(
         counts,
         noise,
         domain=IntegerDomain(0, len(counts) - 1),
@@ -117,4 +144,3 @@ def released(name: str, counts: IntArray, options: dict[str, Any], beta: Fractio
         beta=beta,
         capacity=capacity,
     )
-    return sha256(encode(index.model)).hexdigest()[:16]

@@ -18,7 +18,7 @@ from scumble.lab.audit.run import GRADIENTS, LIKELIHOOD
 
 ONE, TWO, FOUR = Fraction(1), Fraction(2), Fraction(4)
 RUNS = {"database": 8, "retry": 6, "restore": 6, "fmi": 100, "dp-rmi": 100, "adaptive-tree": 500}
-RUNS |= {"dp-plr-blocks": 400, "dp-plr-blocks-lossless": 400}
+RUNS |= {"dp-plr-blocks": 400, "dp-plr-blocks-lossless": 400, "merged": 100, "found-grid": 500}
 CLOSE = {"paper-tree": 0.5, "slack": 0.5, "capacity": 0.5, "crypt-epsilon": 0.5}
 PLANTED_RUNS = {"noise used twice": 600, "exact largest error": 600, "capacity without noise": 600}
 GAUSSIAN = ("fmi", "dp-rmi")
@@ -27,7 +27,7 @@ SLOW = ("database", *LIVES)
 EXACT = [name for name in NAMES if name not in (*GAUSSIAN, *SLOW)]
 PLANTED = [(defect, name) for defect, (_, names) in DEFECTS.items() for name in names]
 LONG = {*SLOW, "dp-plr", "dp-rmi", "dp-plr-blocks", "adaptive-tree", "wide-tree", "dp-plr-paper", "dp-plr-published"}
-LONG |= {"paper-tree", "hint-check", "special"}
+LONG |= {"paper-tree", "hint-check", "special", "merged", "found-grid"}
 """Whose defects take long to count: `make verify` does. Replay catches them here; `fmi` stands for `dp-rmi`."""
 STOOD_FOR = {"dp-plr-lossless", "dp-plr-blocks", "dp-plr-paper", "dp-plr-published", "restore"}
 """What `make verify` audits; here are their parts (`dp-plr`, `paper-tree`, `slack`), blocks without loss, `retry`."""

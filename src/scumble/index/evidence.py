@@ -18,7 +18,7 @@ from scumble.index.mechanisms import chernoff_bound, cumulant, rates_below, vari
 from scumble.index.mechanisms.wide_tree import WideTree, least_squares
 from scumble.index.tally import NodeCounts
 
-__all__ = ["Counted", "Stretch", "counted_stretch", "reach", "rows_between", "whole_stretch"]
+__all__ = ["Counted", "Stretch", "counted_stretch", "reach", "rows_between", "squared_weights", "whole_stretch"]
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -91,22 +91,25 @@ def _leaves(nodes: IntArray, trees: Sequence[WideTree]) -> Iterator[FloatArray]:
         yield least_squares(levels, tree)
 
 
+def squared_weights(counted: Counted, first: int, stop: int) -> tuple[FloatArray, FloatArray]:
+    """Of neighbouring parts, how uncertain the rows up to the end of each cell are, and those after it, or after none.
+
+    Known from the shape of their trees alone. Parts are independent, so what they add to either is added up.
+    """
+    whole = [float(_weights(tree)[0][-1]) for tree in counted.trees[first:stop]]
+    up, down = [], [np.array([sum(whole)])]
+    for part, tree in enumerate(counted.trees[first:stop]):
+        ups, downs = _weights(tree)
+        up.append(sum(whole[:part]) + ups)
+        down.append(sum(whole[part + 1 :]) + downs)
+    return np.concatenate(up), np.maximum(np.concatenate(down), 0)
+
+
 def counted_stretch(counted: Counted, first: int, stop: int) -> Stretch:
     """Of the ranks of some neighbouring parts."""
-    grid = counted.counts.grid
-    up, down, prefix = [], [], []
-    before = 0.0
-    behind = sum(_weights(tree)[0][-1] for tree in counted.trees[first:stop])
-    rows = 0.0
-    down.append(np.array([behind]))
-    for part in range(first, stop):
-        ups, downs = _weights(counted.trees[part])
-        behind -= ups[-1]
-        up.append(before + ups)
-        down.append(behind + downs)
-        prefix.append(rows + counted.prefixes[part])
-        before, rows = before + ups[-1], prefix[-1][-1]
-    cells, weights_up, weights_down = np.concatenate(prefix), np.concatenate(up), np.maximum(np.concatenate(down), 0)
+    grid, (weights_up, weights_down) = counted.counts.grid, squared_weights(counted, first, stop)
+    before = np.cumsum([0.0, *(float(prefix[-1]) for prefix in counted.prefixes[first:stop])])
+    cells = np.concatenate([rows + each for rows, each in zip(before, counted.prefixes[first:stop], strict=False)])
     low, high = int(grid.cuts[first]), int(grid.cuts[stop])
     widths = np.diff(grid.edges[low : high + 1])
     # The truth never falls: what any earlier estimate says is a bound from below, and any later one from above.

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
+from itertools import pairwise
 from math import ceil, floor
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from scumble.errors import InvalidParameter
 from scumble.index.blocks import LEAST_BYTES, LEAST_RANKS, OTHER_BYTES, Blocks
 from scumble.index.curve import MAX_ROWS, MonotoneCurve
-from scumble.index.evidence import Counted, Stretch, counted_stretch, reach, whole_stretch
+from scumble.index.evidence import Counted, Stretch, counted_stretch, reach, squared_weights, whole_stretch
 from scumble.index.file import IndexModel, block_bytes, fixed_bytes, most_segments
 from scumble.index.segments import Segments, fit_all, fit_within, join
 from scumble.index.slack import MOST_BLOCKS
@@ -29,6 +30,8 @@ __all__ = ["Merged", "index_of_tally", "merged"]
 IntArray = NDArray[np.int64]
 
 MOST_DUMMIES = Fraction(1, 20)  # of the rows: more than in a single run, since blocks matter more
+FULLER = Fraction(3, 2)  # times the noise: about what slacks are, with the rows of a cell and the error of the fit
+WHOLE_SLACKS = 2  # of a whole index, in each half: as many as bound a stretch within one of its blocks
 FIT = 8  # parts of the noise that the fit may err by: unlike a measured slack, a computed one has all of it on top
 ROUNDING = 1e-9  # of the rows: more than floating point loses in adding them up
 
@@ -51,12 +54,6 @@ class _Plan(NamedTuple):
     @property
     def blocks(self) -> int:
         return len(self.stretches) // 2
-
-    @property
-    def slack(self) -> float:
-        """What the slacks of all blocks add up to, if the segments follow their targets."""
-        pairs = zip(self.stretches[::2], self.stretches[1::2], self.reaches, strict=True)
-        return sum(most + max(_width(up.up), _width(down.down)) / 2 for up, down, most in pairs)
 
 
 def merged(tallies: Sequence[Tally], *, max_bytes: int | None = 4096) -> Merged:
@@ -86,7 +83,10 @@ def index_of_tally(tally: Tally, *, max_bytes: int | None = 4096) -> IndexModel:
 
 
 def _planned(tally: Tally, main: NodeCounts | None, whole: Sequence[IndexModel], max_bytes: int | None) -> _Plan:
-    """As many blocks as do not add more than MOST_DUMMIES to the rows; else rows lie as they are sorted."""
+    """As many blocks as are likely not to add more than MOST_DUMMIES to the rows; else rows lie as they are sorted.
+
+    What decides is known before any node is: blocks that were chosen by the noise would make it likelier to fail.
+    """
     counted = None if main is None else Counted.of(main)
     most = min(MOST_BLOCKS, tally.domain.size // LEAST_RANKS)
     if max_bytes is not None:
@@ -94,54 +94,51 @@ def _planned(tally: Tally, main: NodeCounts | None, whole: Sequence[IndexModel],
     # Without node counts more blocks than there were bring little: a slack is the same all over a block.
     before = max((len(model.blocks) for model in whole if model.blocks is not None), default=1)
     blocks = 1 << (before.bit_length() - 1) if main is None else main.grid.parts // 2
+    wider = WHOLE_SLACKS * sum(model.usual_slack for model in whole)
     while blocks > 1:
-        if blocks <= most and (halves := _halves(tally, counted, whole, 2 * blocks)) is not None:
-            plan = _Plan(*halves, list(_reaches(halves[1], main)))
-            if plan.slack <= MOST_DUMMIES * sum(stretch.total[0] for stretch in plan.stretches):
-                return plan
+        reaches = [0] * blocks if counted is None else list(_reaches(counted, blocks))
+        if blocks <= most and FULLER * sum(reaches) + blocks * wider <= MOST_DUMMIES * tally.capacity:
+            bounds = _even_bounds(tally, whole, 2 * blocks) if counted is None else _bounds(counted, blocks)
+            if np.all(np.diff(bounds) > 0):
+                return _Plan(bounds, list(_stretches(counted, whole, bounds)), reaches)
         blocks //= 2
     bounds = np.array([0, tally.domain.size])
-    stretch = _stretch(counted, whole, bounds, 0, 0 if counted is None else counted.counts.grid.parts)
-    noise = 0 if main is None else reach(main, stretch.weights_up, main.batches.beta)
-    return _Plan(bounds, [stretch], [noise])
+    (stretch,) = _stretches(counted, whole, bounds)
+    return _Plan(bounds, [stretch], [0 if main is None else reach(main, stretch.weights_up, main.batches.beta)])
 
 
-def _halves(
-    tally: Tally, counted: Counted | None, whole: Sequence[IndexModel], halves: int
-) -> tuple[IntArray, list[Stretch]] | None:
-    """The bounds of so many halves, and what is known of each; None if there are not as many."""
-    if counted is not None:
-        grid = counted.counts.grid
-        step = grid.parts // halves
-        bounds = grid.edges[grid.cuts[::step]]
-        return bounds, [
-            _stretch(counted, whole, bounds[half : half + 2], half * step, (half + 1) * step) for half in range(halves)
-        ]
+def _bounds(counted: Counted, blocks: int) -> IntArray:
+    """The first ranks of the halves of so many blocks, each of equally many parts, and the number of ranks."""
+    grid = counted.counts.grid
+    return grid.edges[grid.cuts[:: grid.parts // (2 * blocks)]]
+
+
+def _even_bounds(tally: Tally, whole: Sequence[IndexModel], halves: int) -> IntArray:
+    """The same for halves of about equally many rows, without node counts; two are equal if there are not as many."""
     ranks = np.arange(tally.domain.size)
     curve = np.sum([np.maximum.accumulate(np.maximum(model.rows_up_to(ranks), 0)) for model in whole], axis=0)
     cuts = np.searchsorted(curve, int(curve[-1]) * np.arange(1, halves) // halves)
-    bounds = np.concatenate([[0], cuts, [tally.domain.size]])
-    if np.any(np.diff(bounds) <= 0):
-        return None
-    return bounds, [_stretch(None, whole, bounds[half : half + 2], 0, 0) for half in range(halves)]
+    return np.concatenate([[0], cuts, [tally.domain.size]])
 
 
-def _stretch(counted: Counted | None, whole: Sequence[IndexModel], bounds: IntArray, first: int, stop: int) -> Stretch:
-    """What is known of the ranks between two bounds, which are those of some parts if there are node counts."""
-    known = [] if counted is None else [counted_stretch(counted, first, stop)]
-    known += [whole_stretch(model, int(bounds[0]), int(bounds[1])) for model in whole]
-    return reduce(Stretch.plus, known)
+def _stretches(counted: Counted | None, whole: Sequence[IndexModel], bounds: IntArray) -> Iterator[Stretch]:
+    """What is known of the ranks between every two bounds, which are those of parts if there are node counts."""
+    for stretch, (start, stop) in enumerate(pairwise(bounds.tolist())):
+        known = [whole_stretch(model, start, stop) for model in whole]
+        if counted is not None:
+            step = counted.counts.grid.parts // (len(bounds) - 1)
+            known.insert(0, counted_stretch(counted, stretch * step, (stretch + 1) * step))
+        yield reduce(Stretch.plus, known)
 
 
-def _reaches(stretches: Sequence[Stretch], main: NodeCounts | None) -> Iterator[int]:
+def _reaches(counted: Counted, blocks: int) -> Iterator[int]:
     """For each block, how far noise moves any number that its slack is to bound; the blocks share beta."""
-    for up, down in zip(stretches[::2], stretches[1::2], strict=True):
-        if main is None:
-            yield 0
-            continue
-        all_of_it = [up.weights_up[-1] + down.weights_up[-1]]
-        weights = np.concatenate([up.weights_up, down.weights_down, all_of_it])
-        yield reach(main, weights, main.batches.beta * 2 / len(stretches))
+    main, step = counted.counts, counted.counts.grid.parts // (2 * blocks)
+    for first in range(0, main.grid.parts, 2 * step):
+        up, _ = squared_weights(counted, first, first + step)
+        of_second, down = squared_weights(counted, first + step, first + 2 * step)
+        weights = np.concatenate([up, down, [up[-1] + of_second[-1]]])
+        yield reach(main, weights, main.batches.beta / blocks)
 
 
 # --- segments and slacks ---------------------------------------------------------------------------
@@ -186,11 +183,6 @@ def _away(rows: IntArray, bounds: tuple[NDArray[np.float64], NDArray[np.float64]
     """How far some rows are from bounds, at worst; less than nothing if these contradict each other, `reach` aside."""
     low, high = bounds
     return max(float((rows - low).max()), float((high - rows).max()))
-
-
-def _width(bounds: tuple[NDArray[np.float64], NDArray[np.float64]]) -> float:
-    low, high = bounds
-    return float((high - low).max())
 
 
 def _rows(away: float, tally: Tally) -> int:

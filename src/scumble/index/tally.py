@@ -181,7 +181,10 @@ class Tally:
         if sha256(body).digest()[:CHECKSUM_BYTES] != checksum:
             raise Corrupt("this tally is truncated or altered", hint="restore it from a copy, or merge without it")
         try:
-            return cls._parsed(_Reader(body[len(MAGIC) :]))
+            tally = cls._parsed(_Reader(body[len(MAGIC) :]))
+            if tally.to_bytes() != data:
+                raise ValueError("no tally is written so")
+            return tally
         except (struct.error, ValueError, IndexError, DomainError, InvalidParameter) as error:
             raise Corrupt("this tally's parts do not fit together", hint="restore it from a copy") from error
 

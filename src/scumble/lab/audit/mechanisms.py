@@ -16,16 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.errors import InvalidParameter
+from scumble.index import grid as grids
 from scumble.index import slack as coverage
 from scumble.index.contract import Index, Terms
 from scumble.index.curve import Histogram
 from scumble.index.dp_plr import DPPLRIndex
+from scumble.index.grid import NEW, Grid
 from scumble.index.hint import Hint
-from scumble.index.mechanisms import Tree, scout
+from scumble.index.mechanisms import Tree, gridded, scout
 from scumble.index.mechanisms.hinted import TRUSTED, HintedCells, follows, misfit
 from scumble.index.mechanisms.paper import BinaryTree
 from scumble.index.mechanisms.scumble import release_adaptive_curve
 from scumble.index.mechanisms.wide_tree import wide_tree
+from scumble.index.merging import Merged, merged
+from scumble.index.tally import Tally
 from scumble.lab.audit.bound import Features
 from scumble.lab.audit.database import database, restored, retried
 from scumble.lab.audit.run import Subject, tapped
@@ -190,6 +194,40 @@ def hint_check(epsilon: Fraction) -> Subject:
     return tapped("hint-check", about, epsilon, (one, other), build, float, seen="whether it is followed")
 
 
+def merged_batches(epsilon: Fraction, size: int = 1) -> Subject:
+    """Two batches over a common grid, the row in one of them, and the index that both give together."""
+    grid, (fixed, _) = Grid.even(size, ROWS), neighbours(size)
+    terms = Terms(IntegerDomain(0, size - 1), epsilon, Fraction(0), BETA, 4 * size * ROWS, epsilon, Fraction(0))
+
+    def tally(counts: IntArray) -> Tally:
+        index = DPPLRIndex(grid=grid)._fitted(Histogram(counts), terms, Noise.fresh())
+        assert index.tally is not None  # noqa: S101  as `grid` asks for
+        return index.tally
+
+    def build(counts: IntArray) -> Merged:
+        return merged([tally(counts), tally(fixed)])
+
+    def features(found: Merged) -> Features:
+        return (found.index.segments.at(0), found.index.slack_rows, *found.tally.counted[0].nodes.tolist())
+
+    return tapped("merged", "two batches over one grid, merged", epsilon, neighbours(size), build, features)
+
+
+def found_grid(epsilon: Fraction) -> Subject:
+    """A batch that finds its grid, on a domain that is small, and taken for large."""
+
+    @contextmanager
+    def small() -> Iterator[None]:
+        with (
+            replaced(grids, "LEAST_CELLS", 2),
+            replaced(grids, "CELLS", 0),
+            replaced(gridded, "COARSE_BLOCKS", 2),
+        ):
+            yield
+
+    return _index("found-grid", DPPLRIndex(grid=NEW), epsilon, _plr_features, size=8, capacity=16 * ROWS, setting=small)
+
+
 def _plr(name: str, epsilon: Fraction, *, size: int = 1, delta: Fraction = Fraction(0), **options: Any) -> Subject:
     return _index(name, DPPLRIndex(**options), epsilon, _plr_features, size=size, delta=delta)
 
@@ -282,6 +320,8 @@ _SUBJECTS: dict[str, Callable[[Fraction], Subject]] = {
     "dp-plr-blocks": blocks,
     "dp-plr-blocks-lossless": lambda e: blocks(e, "lossless"),
     "hint-check": hint_check,
+    "merged": merged_batches,
+    "found-grid": found_grid,
     "two-batches": two_batches,
     "crypt-epsilon": lambda e: _two_curves("crypt-epsilon", CryptEpsilonIndex(), e),
     "special": lambda e: _two_curves("special", SpecialIndex(), e, truncation_delta(e, BETA)),
