@@ -16,7 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_databases import check_run, database, files, load, manifest, shape, write_run
+from store_databases import (
+    check_run,
+    commit_many,
+    database,
+    files,
+    links_of,
+    load,
+    manifest,
+    shape,
+    signed,
+    write_run,
+)
 
 from scumble.errors import Busy
 from scumble.store.files import FileStore
@@ -124,6 +135,74 @@ def _outcome(folder: Path, new: dict[str, int], clean: set[str]) -> str:
         }
     load(FileStore(folder), 3 + version, {**(new if version else old), "1234": 1}, "1234")
     return "new" if version else "old"
+
+
+@pytest.mark.parametrize("where", ["before", "half-way", "after"])
+def test_a_writer_that_is_killed_while_it_collects_leaves_a_manifest_or_a_link_of_every_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """With packs in all states: none, one to add to, one that is full."""
+    monkeypatch.setattr("scumble.wire.links.MOST_LINKS", 3)
+    origin, folder = tmp_path / "origin", tmp_path / "db"
+    commit_many(FileStore.create(origin, "d0"), 1, 3)
+
+    def collect(store: FileStore) -> None:
+        with store.writer():
+            store.collect_versions(keep=2)
+            for version in (4, 5):
+                store.commit(version, signed(version, {}, store.head()))
+                store.collect_versions(keep=1)
+
+    whole = FileStore.create(tmp_path / "whole", "d0")
+    links = links_of(whole, len(commit_many(whole, 1, 5)))
+    outcomes: list[int] = []
+    for number in range(1, 1000):
+        shutil.copytree(origin, folder)
+        died = _dies(folder, collect, number, where)
+        for _ in range(2):  # before leftovers are cleared, and after
+            store = FileStore(folder)
+            head = store._manifests.version()
+            assert links_of(store, head) == links[:head]
+            with store.writer(busy_seconds=0):
+                pass
+        assert not [name for name in files(folder) if name.endswith(".new")]
+        with store.writer():
+            store.collect_versions(keep=1)
+        assert [name for name in files(folder) if name.endswith(".manifest")] == [f"manifests/{_head_name(folder)}"]
+        assert links_of(FileStore(folder), head) == links[:head]
+        outcomes.append(head)
+        shutil.rmtree(folder)
+        if not died:
+            break
+    assert number > (7 if where == "half-way" else 30)
+    assert outcomes == sorted(outcomes)
+    assert set(outcomes) == {3, 4, 5}
+
+
+def _head_name(folder: Path) -> str:
+    return (folder / "HEAD").read_text().strip()
+
+
+def test_links_are_on_the_disk_before_a_manifest_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FileStore.create(tmp_path, "d0")
+    commit_many(store, 1, 4)
+    calls: list[str] = []
+    synced, unlinked = os.fsync, os.unlink
+
+    def sync(handle: int) -> None:
+        calls.append(f"sync {Path(f'/proc/self/fd/{handle}').readlink().name.partition('.links')[0]}")
+        synced(handle)
+
+    def unlink(path: Path) -> None:
+        calls.append(f"unlink {Path(path).suffix}")
+        unlinked(path)
+
+    with store.writer(), monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", sync)
+        patch.setattr(os, "unlink", unlink)
+        store.collect_versions(keep=1)
+    calls = [call for call in calls if call != "unlink .new"]
+    assert calls == ["sync .00000001", "sync manifests", *["unlink .manifest"] * 3, "sync manifests"]
 
 
 def test_a_first_commit_that_is_cut_short_leaves_an_empty_database(tmp_path: Path) -> None:

@@ -142,7 +142,10 @@ class RunFiles:
                 for run, shape in shapes.items():
                     if self._shapes.get(run, shape) != shape:
                         self.forget(run)
-            self._shapes = {**self._shapes, **shapes} if newest else {**shapes, **self._shapes}
+                self._shapes.update(shapes)
+            else:
+                for run, shape in shapes.items():
+                    self._shapes.setdefault(run, shape)
 
     def finished(self) -> dict[str, Shape]:
         """The runs that this process has finished since it became the writer, and their shapes."""

@@ -23,7 +23,10 @@ class Storage(Protocol):
         """The current manifest, whole."""
 
     def manifest(self, version: int) -> bytes:
-        """An earlier one; NotFound if it is not there."""
+        """An earlier one; NotFound if it is not there, or has been collected."""
+
+    def links(self, version: int) -> bytes:
+        """The pack of links that a collected version's is in (`wire/links.py`); NotFound if there is none."""
 
     def tags(self, run: str, column: int) -> bytes:
         """The tags of a column's pages, 16 bytes each."""
