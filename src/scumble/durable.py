@@ -58,11 +58,15 @@ class Draft:
         """The draft as a buffered stream. Close the stream before publishing; the draft itself stays open."""
         return os.fdopen(self.handle, "wb", closefd=False)
 
-    def replace(self) -> None:
-        """Publish the draft, in the place of the file that is there if there is one."""
+    def replace(self, *, sync_name: bool = True) -> None:
+        """Publish the draft, in the place of the file that is there if there is one.
+
+        Without `sync_name` its content is durable, and its name not before somebody syncs the folder.
+        """
         os.fsync(self.handle)
         self.path.replace(self.target)
-        sync_folder(self.target.parent)
+        if sync_name:
+            sync_folder(self.target.parent)
 
     def create(self) -> None:
         """Publish the draft where nothing is; FileExistsError if anything is there."""

@@ -4,6 +4,7 @@ Each time the database is the old version or the new one, whole, and the next wr
 counts is on the disk before the head changes, which a kill cannot show, is held by the order of the calls.
 """
 
+import errno
 import fcntl
 import os
 import shutil
@@ -29,7 +30,7 @@ from store_databases import (
     write_run,
 )
 
-from scumble.errors import Busy
+from scumble.errors import Busy, FileError, InvalidParameter
 from scumble.store.files import FileStore
 
 CALLS = ("open", "write", "pwrite", "posix_fallocate", "fsync", "replace", "unlink")
@@ -263,6 +264,50 @@ def test_everything_is_on_the_disk_before_the_head_names_it(tmp_path: Path, monk
         assert dirty == set()
     assert replaced[0] == "cd.tags"
     assert replaced[-1] == "HEAD"
+
+
+def test_a_commit_syncs_the_folder_of_its_runs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = database(tmp_path, ("ab", 2))
+    synced: list[str] = []
+    sync = os.fsync
+
+    def watched(handle: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{handle}").readlink().name)
+        sync(handle)
+
+    with store.writer(), monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", watched)
+        for run in ("c1", "c2", "c3"):
+            write_run(store, run, 1)
+        assert "runs" not in synced
+        store.commit(2, manifest(2, {"ab": 2, "c1": 1, "c2": 1, "c3": 1}))
+        assert synced.count("runs") == 1
+        store.commit(3, manifest(3, {"ab": 2}))
+        assert synced.count("runs") == 1
+
+
+def test_a_run_whose_folder_could_not_be_synced_is_in_no_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even at the second try: the disk reports only once what it has lost."""
+    store = database(tmp_path, ("ab", 2))
+    sync = os.fsync
+
+    def failing(handle: int) -> None:
+        if Path(f"/proc/self/fd/{handle}").readlink().name == "runs":
+            raise OSError(errno.EIO, "Input/output error")
+        sync(handle)
+
+    with store.writer():
+        write_run(store, "cd", 3)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", failing)
+            with pytest.raises(FileError):
+                store.commit(2, manifest(2, {"ab": 2, "cd": 3}))
+        with pytest.raises(InvalidParameter, match="not made"):
+            store.commit(2, manifest(2, {"ab": 2, "cd": 3}))
+    assert store.head() == manifest(1, {"ab": 2})
+    load(store, 2, {"ab": 2, "cd": 3}, "cd")
 
 
 def test_a_second_process_is_told_that_the_database_is_busy(tmp_path: Path) -> None:

@@ -177,6 +177,7 @@ class FileStore:
         self._needs_writer()
         there = {**self._manifests.head_shapes(), **self._runs.finished()}
         shapes_to_commit(self._manifests.version(), version, manifest, there)
+        self._runs.sync_names()
         self._manifests.publish(version, manifest)
         with suppress(ScumbleError):  # the version is there, and whatever this leaves, a later commit finds
             self._collect_if_due()

@@ -72,6 +72,7 @@ class RunFiles:
         self._open: OrderedDict[str, _OpenRun] = OrderedDict()
         self._opening = threading.Lock()
         self._new: dict[str, _OpenRun] = {}
+        self._unsynced: set[str] = set()
 
     def read(self, run: str, column: int, first_page: int, pages: int, into: memoryview) -> None:
         opened = self._open.get(run)
@@ -132,8 +133,25 @@ class RunFiles:
         opened.shape.check_tags(list(map(len, tags)))
         with writing(_name(run)):
             os.fsync(opened.handle)
-        replace(self._path(run, TAGS), _name(run, TAGS), b"".join(tags))
+        with writing(_name(run, TAGS)), durable.Draft(self._path(run, TAGS)) as draft:
+            draft.write(b"".join(tags))
+            draft.replace(sync_name=False)
         opened.finished = True
+        self._unsynced.add(run)
+
+    def sync_names(self) -> None:
+        """Make durable that the finished runs are there: once for all of them, before a version names them."""
+        if not self._unsynced:
+            return
+        try:
+            with writing("runs"):
+                durable.sync_folder(self.folder)
+        except FileError:
+            for run in self._unsynced & self._new.keys():
+                self._new[run].finished = False  # a second sync may not report what the first one lost
+            raise
+        finally:
+            self._unsynced.clear()
 
     def learn(self, shapes: Mapping[str, Shape], *, newest: bool) -> None:
         """Note the shapes that a manifest states. If two disagree, the newest one's counts."""
@@ -163,6 +181,7 @@ class RunFiles:
 
     def abandon(self, committed: Collection[str] | None) -> None:
         """Delete the new runs that were not committed; none of them if `committed` is unknown."""
+        self._unsynced.clear()
         for run in list(self._new):
             del self._new[run]
             if committed is not None and run not in committed:

@@ -41,7 +41,7 @@ class Storage(Protocol):
         """Write sealed pages of a new run."""
 
     def finish_run(self, run: str, tags: Sequence[bytes]) -> None:
-        """Write the tags of every column, and make the run durable."""
+        """Write the tags of every column. The run is durable before a version that names it is."""
 
     def commit(self, version: int, manifest: bytes) -> None:
         """Make `manifest` the head, atomically; Busy if `version` is not the one after the head's."""
