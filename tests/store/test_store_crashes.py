@@ -30,8 +30,10 @@ from store_databases import (
     write_run,
 )
 
+from scumble import durable
 from scumble.errors import Busy, FileError, InvalidParameter
 from scumble.store.files import FileStore
+from scumble.store.manifests import manifest_name
 
 CALLS = ("open", "write", "pwrite", "posix_fallocate", "fsync", "replace", "unlink")
 WRITES = ("write", "pwrite")
@@ -308,6 +310,30 @@ def test_a_run_whose_folder_could_not_be_synced_is_in_no_version(
             store.commit(2, manifest(2, {"ab": 2, "cd": 3}))
     assert store.head() == manifest(1, {"ab": 2})
     load(store, 2, {"ab": 2, "cd": 3}, "cd")
+
+
+def test_a_commit_waits_for_the_disk_three_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a run; for the manifest, its name, HEAD and the run's name, all at once; and for HEAD's new name."""
+    store = database(tmp_path, ("ab", 2))
+    calls: list[set[str]] = []
+    sync, together = os.fsync, durable.sync_together
+
+    def one(handle: int) -> None:
+        calls.append({Path(f"/proc/self/fd/{handle}").readlink().name.strip(".").partition(".")[0]})
+        sync(handle)
+
+    def many(*handles: int) -> None:
+        before = len(calls)
+        together(*handles)
+        calls[before:] = [set().union(*calls[before:])]
+
+    with store.writer(), monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", one)
+        patch.setattr(durable, "sync_together", many)
+        write_run(store, "cd", 3)
+        store.commit(2, new := manifest(2, {"ab": 2, "cd": 3}))
+    named = manifest_name(2, new).partition(".")[0]
+    assert calls == [{"cd"}, {named, "manifests", "HEAD", "runs"}, {tmp_path.name}]
 
 
 def test_a_second_process_is_told_that_the_database_is_busy(tmp_path: Path) -> None:

@@ -177,8 +177,8 @@ class FileStore:
         self._needs_writer()
         there = {**self._manifests.head_shapes(), **self._runs.finished()}
         shapes_to_commit(self._manifests.version(), version, manifest, there)
-        self._runs.sync_names()
-        self._manifests.publish(version, manifest)
+        with self._runs.syncing() as folders:
+            self._manifests.publish(version, manifest, folders)
         with suppress(ScumbleError):  # the version is there, and whatever this leaves, a later commit finds
             self._collect_if_due()
 

@@ -6,12 +6,12 @@ taken its place. A manifest that does not agree with its own name is Tampered.
 
 import os
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from scumble.durable import remove, sync_folder
-from scumble.errors import FileError, NotFound, Tampered
+from scumble.durable import Draft, open_folder, remove, sync_folder, write_all
+from scumble.errors import FileError, NotFound, ScumbleError, Tampered
 from scumble.store.collecting import MOST_AT_ONCE, LinkPacks
 from scumble.store.manifests import (
     MOST_MANIFEST_BYTES,
@@ -75,12 +75,30 @@ class ManifestFiles:
                 if run in self._read_version(version)[1]:
                     return
 
-    def publish(self, version: int, manifest: bytes) -> None:
-        """Make `manifest` the head: its own file first, then HEAD, both durably."""
+    def publish(self, version: int, manifest: bytes, folders: Sequence[int] = ()) -> None:
+        """Make `manifest` the head. HEAD changes when the manifest, HEAD itself and these folders are durable."""
         name = manifest_name(version, manifest)
         self.withdraw(version)
-        replace(self.folder / name, f"manifests/{name}", manifest)
-        replace(self._head_path, "HEAD", f"{name}\n".encode())
+        try:
+            self._publish(name, manifest, folders)
+        except FileError:
+            with suppress(ScumbleError):
+                if self._head_name() != name:  # it may have failed after the head was there
+                    self.withdraw(version)
+            raise
+
+    def _publish(self, name: str, manifest: bytes, folders: Sequence[int]) -> None:
+        with ExitStack() as opened:
+            with writing(f"manifests/{name}"):
+                file = os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+                opened.callback(os.close, file)
+                write_all(file, manifest)
+                folder = open_folder(self.folder)
+                opened.callback(os.close, folder)
+            with writing("HEAD"):
+                head = opened.enter_context(Draft(self._head_path))
+                head.write(f"{name}\n".encode())
+                head.replace(file, folder, *folders)
 
     def withdraw(self, version: int) -> None:
         """Delete what was written of a version that never became the head."""

@@ -131,26 +131,24 @@ class RunFiles:
     def finish(self, run: str, tags: Sequence[bytes]) -> None:
         opened = self._being_made(run)
         opened.shape.check_tags(list(map(len, tags)))
-        with writing(_name(run)):
-            os.fsync(opened.handle)
         with writing(_name(run, TAGS)), durable.Draft(self._path(run, TAGS)) as draft:
             draft.write(b"".join(tags))
-            draft.replace(sync_name=False)
+            draft.place(opened.handle)
         opened.finished = True
         self._unsynced.add(run)
 
-    def sync_names(self) -> None:
-        """Make durable that the finished runs are there: once for all of them, before a version names them."""
-        if not self._unsynced:
-            return
+    @contextmanager
+    def syncing(self) -> Iterator[list[int]]:
+        """What has to be synced before a version may name the finished runs: their folder, once for all of them."""
+        folder = durable.open_folder(self.folder)
         try:
-            with writing("runs"):
-                durable.sync_folder(self.folder)
+            yield [folder] if self._unsynced else []
         except FileError:
             for run in self._unsynced & self._new.keys():
                 self._new[run].finished = False  # a second sync may not report what the first one lost
             raise
         finally:
+            os.close(folder)
             self._unsynced.clear()
 
     def learn(self, shapes: Mapping[str, Shape], *, newest: bool) -> None:
