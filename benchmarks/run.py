@@ -35,6 +35,7 @@ GROUPS = {
         "database.storage",
         "database.widths",
         "database.changes",
+        "database.versions",
     ),
     "service": ("service.clients", "gateway"),
 }

@@ -9,6 +9,7 @@ sent only after it; whole batches; and of two answers one has all that the other
 
 import json
 import re
+import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -185,11 +186,16 @@ def _total(batches: Iterable[int], answer: dict[str, Any]) -> tuple[int, int]:
 def wrong_files(folder: Path, version: int, runs: Iterable[str]) -> list[str]:
     """The files of a provider's folder that should not be there or are missing, after a writer that ended cleanly.
 
-    There are to be the runs that the head names, one manifest for each version so far, and nothing else of a load.
+    There are to be the runs that the head names, one manifest or link for each version so far, and nothing else of a
+    load.
     """
     names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
-    numbered = (re.sub(r"^(manifests/\d{8}).*", r"\1", name) for name in names)
+    packs = [name for name in names if name.endswith(".links")]
+    numbered = (re.sub(r"^(manifests/\d{8}).*", r"\1", name) for name in names if name not in packs)
     there = Counter(name for name in numbered if not name.startswith("transcript.log"))
+    for pack in packs:
+        first, count = struct.unpack_from("<QI", (folder / pack).read_bytes(), 16)
+        there.update(f"manifests/{version:08d}" for version in range(first, first + count))
     wanted = Counter(
         ["HEAD", "database.json", "lock", *(f"manifests/{number:08d}" for number in range(1, version + 1))]
     )

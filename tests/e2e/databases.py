@@ -18,6 +18,7 @@ from scumble.owner.database import Database
 from scumble.owner.loading import LoadReport
 from scumble.provider.front import Provider
 from scumble.store.transcript import Event
+from scumble.wire.links import unpack_links
 
 PAGE_ROWS = 16
 ROWS = 40
@@ -124,7 +125,10 @@ def clean_files(home: Path, db: Database) -> set[str]:
     for table in db.tables:
         names |= {f"db/runs/{run.id}.{suffix}" for run in table.runs for suffix in ("pages", "tags")}
     manifests = sorted(path.name for path in (home / "db" / "manifests").iterdir())
-    assert [int(name[:8]) for name in manifests] == list(range(1, db.version + 1))
+    packs = [unpack_links((home / "db" / "manifests" / name).read_bytes()) for name in manifests if ".links" in name]
+    versions = [link.draft.version for links in packs for link in links]
+    versions += [int(name[:8]) for name in manifests if ".links" not in name]
+    assert versions == list(range(1, db.version + 1))
     return names | {f"db/manifests/{name}" for name in manifests}
 
 

@@ -53,6 +53,7 @@ class MemoryStorage:
 
     def __init__(self) -> None:
         self.manifests: dict[int, bytes] = {}
+        self.packs: dict[int, bytes] = {}
         self.shapes: dict[str, RunShape] = {}
         self.pages: dict[tuple[str, int], bytearray] = {}
         self.tag_bytes: dict[tuple[str, int], bytes] = {}
@@ -65,6 +66,11 @@ class MemoryStorage:
         if version not in self.manifests:
             raise NotFound("no such version")
         return self.manifests[version]
+
+    def links(self, version: int) -> bytes:
+        if version not in self.packs:
+            raise NotFound("no such version")
+        return self.packs[version]
 
     def tags(self, run: str, column: int) -> bytes:
         return self.tag_bytes[run, column]

@@ -11,7 +11,9 @@ from scumble.store.files import FileStore
 from scumble.store.protocol import Store
 from scumble.types import Column, Schema, parse_type
 from scumble.wire.catalog import Catalog, Run, Table
-from scumble.wire.storage import pack, public_part
+from scumble.wire.lineage import Draft, Link
+from scumble.wire.links import link_of, unpack_links
+from scumble.wire.storage import Envelope, pack, pack_unsigned, public_part, unpack
 
 PAGE_ROWS = 16
 AnyStore = TypeVar("AnyStore", bound=Store)
@@ -30,6 +32,45 @@ def manifest(version: int, runs: dict[str, int], previous: bytes = b"") -> bytes
     made = tuple(Run(run, "b", None, pages * PAGE_ROWS - 3, PAGE_ROWS, None, ()) for run, pages in runs.items())
     catalog = Catalog("d0", version, sha256(previous).hexdigest(), (Table("t0", "t", SCHEMA, made),))
     return pack(json.dumps(catalog.to_json()).encode(), b"sealed" * 20, b"signed")
+
+
+def signed(version: int, runs: dict[str, int], previous: bytes = b"") -> bytes:
+    """The same with a link that belongs to it, under a signature that no store looks at."""
+    public, sealed, _ = unpack(manifest(version, runs, previous))
+    before = unpack(previous).hash if previous else ""
+    draft = Draft(0, version, before, Envelope(public, sealed, b"-").hash)
+    return pack(public, sealed, Link(draft, b"o" * 32, sha256(public).digest() * 2).to_bytes())
+
+
+def unsigned(version: int, runs: dict[str, int]) -> bytes:
+    """The same as release 0.1 made it."""
+    return pack_unsigned(*unpack(manifest(version, runs))[:2])
+
+
+def commit_many(store: Store, first: int, last: int, runs: dict[str, int] | None = None) -> list[bytes]:
+    """Versions in a row, in one go, that all have the same runs; their manifests."""
+    made = []
+    with store.writer(busy_seconds=5):
+        for version in range(first, last + 1):
+            previous = store.head() if version > 1 else b""
+            made.append(signed(version, runs or {}, previous))
+            store.commit(version, made[-1])
+    return made
+
+
+def links_of(store: Store, head: int) -> list[Link]:
+    """The links of all versions, whole or collected."""
+    links: list[Link] = []
+    while len(links) < head:
+        version = len(links) + 1
+        try:
+            found = link_of(version, store.manifest(version))
+            assert found is not None
+            links.append(found)
+        except NotFound:
+            links += [link for link in unpack_links(store.links(version)) if version <= link.draft.version <= head]
+            assert len(links) >= version
+    return links
 
 
 def shape(pages: int) -> list[tuple[int, int]]:

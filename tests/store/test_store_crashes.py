@@ -4,6 +4,7 @@ Each time the database is the old version or the new one, whole, and the next wr
 counts is on the disk before the head changes, which a kill cannot show, is held by the order of the calls.
 """
 
+import errno
 import fcntl
 import os
 import shutil
@@ -16,10 +17,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_databases import check_run, database, files, load, manifest, shape, write_run
+from store_databases import (
+    check_run,
+    commit_many,
+    database,
+    files,
+    links_of,
+    load,
+    manifest,
+    shape,
+    signed,
+    write_run,
+)
 
-from scumble.errors import Busy
+from scumble import durable
+from scumble.errors import Busy, FileError, InvalidParameter
 from scumble.store.files import FileStore
+from scumble.store.manifests import manifest_name
 
 CALLS = ("open", "write", "pwrite", "posix_fallocate", "fsync", "replace", "unlink")
 WRITES = ("write", "pwrite")
@@ -126,6 +140,74 @@ def _outcome(folder: Path, new: dict[str, int], clean: set[str]) -> str:
     return "new" if version else "old"
 
 
+@pytest.mark.parametrize("where", ["before", "half-way", "after"])
+def test_a_writer_that_is_killed_while_it_collects_leaves_a_manifest_or_a_link_of_every_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """With packs in all states: none, one to add to, one that is full."""
+    monkeypatch.setattr("scumble.wire.links.MOST_LINKS", 3)
+    origin, folder = tmp_path / "origin", tmp_path / "db"
+    commit_many(FileStore.create(origin, "d0"), 1, 3)
+
+    def collect(store: FileStore) -> None:
+        with store.writer():
+            store.collect_versions(keep=2)
+            for version in (4, 5):
+                store.commit(version, signed(version, {}, store.head()))
+                store.collect_versions(keep=1)
+
+    whole = FileStore.create(tmp_path / "whole", "d0")
+    links = links_of(whole, len(commit_many(whole, 1, 5)))
+    outcomes: list[int] = []
+    for number in range(1, 1000):
+        shutil.copytree(origin, folder)
+        died = _dies(folder, collect, number, where)
+        for _ in range(2):  # before leftovers are cleared, and after
+            store = FileStore(folder)
+            head = store._manifests.version()
+            assert links_of(store, head) == links[:head]
+            with store.writer(busy_seconds=0):
+                pass
+        assert not [name for name in files(folder) if name.endswith(".new")]
+        with store.writer():
+            store.collect_versions(keep=1)
+        assert [name for name in files(folder) if name.endswith(".manifest")] == [f"manifests/{_head_name(folder)}"]
+        assert links_of(FileStore(folder), head) == links[:head]
+        outcomes.append(head)
+        shutil.rmtree(folder)
+        if not died:
+            break
+    assert number > (7 if where == "half-way" else 30)
+    assert outcomes == sorted(outcomes)
+    assert set(outcomes) == {3, 4, 5}
+
+
+def _head_name(folder: Path) -> str:
+    return (folder / "HEAD").read_text().strip()
+
+
+def test_links_are_on_the_disk_before_a_manifest_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FileStore.create(tmp_path, "d0")
+    commit_many(store, 1, 4)
+    calls: list[str] = []
+    synced, unlinked = os.fsync, os.unlink
+
+    def sync(handle: int) -> None:
+        calls.append(f"sync {Path(f'/proc/self/fd/{handle}').readlink().name.partition('.links')[0]}")
+        synced(handle)
+
+    def unlink(path: Path) -> None:
+        calls.append(f"unlink {Path(path).suffix}")
+        unlinked(path)
+
+    with store.writer(), monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", sync)
+        patch.setattr(os, "unlink", unlink)
+        store.collect_versions(keep=1)
+    calls = [call for call in calls if call != "unlink .new"]
+    assert calls == ["sync .00000001", "sync manifests", *["unlink .manifest"] * 3, "sync manifests"]
+
+
 def test_a_first_commit_that_is_cut_short_leaves_an_empty_database(tmp_path: Path) -> None:
     for number in range(1, 1000):
         folder = tmp_path / f"db{number}"
@@ -184,6 +266,74 @@ def test_everything_is_on_the_disk_before_the_head_names_it(tmp_path: Path, monk
         assert dirty == set()
     assert replaced[0] == "cd.tags"
     assert replaced[-1] == "HEAD"
+
+
+def test_a_commit_syncs_the_folder_of_its_runs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = database(tmp_path, ("ab", 2))
+    synced: list[str] = []
+    sync = os.fsync
+
+    def watched(handle: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{handle}").readlink().name)
+        sync(handle)
+
+    with store.writer(), monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", watched)
+        for run in ("c1", "c2", "c3"):
+            write_run(store, run, 1)
+        assert "runs" not in synced
+        store.commit(2, manifest(2, {"ab": 2, "c1": 1, "c2": 1, "c3": 1}))
+        assert synced.count("runs") == 1
+        store.commit(3, manifest(3, {"ab": 2}))
+        assert synced.count("runs") == 1
+
+
+def test_a_run_whose_folder_could_not_be_synced_is_in_no_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even at the second try: the disk reports only once what it has lost."""
+    store = database(tmp_path, ("ab", 2))
+    sync = os.fsync
+
+    def failing(handle: int) -> None:
+        if Path(f"/proc/self/fd/{handle}").readlink().name == "runs":
+            raise OSError(errno.EIO, "Input/output error")
+        sync(handle)
+
+    with store.writer():
+        write_run(store, "cd", 3)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", failing)
+            with pytest.raises(FileError):
+                store.commit(2, manifest(2, {"ab": 2, "cd": 3}))
+        with pytest.raises(InvalidParameter, match="not made"):
+            store.commit(2, manifest(2, {"ab": 2, "cd": 3}))
+    assert store.head() == manifest(1, {"ab": 2})
+    load(store, 2, {"ab": 2, "cd": 3}, "cd")
+
+
+def test_a_commit_waits_for_the_disk_three_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a run; for the manifest, its name, HEAD and the run's name, all at once; and for HEAD's new name."""
+    store = database(tmp_path, ("ab", 2))
+    calls: list[set[str]] = []
+    sync, together = os.fsync, durable.sync_together
+
+    def one(handle: int) -> None:
+        calls.append({Path(f"/proc/self/fd/{handle}").readlink().name.strip(".").partition(".")[0]})
+        sync(handle)
+
+    def many(*handles: int) -> None:
+        before = len(calls)
+        together(*handles)
+        calls[before:] = [set().union(*calls[before:])]
+
+    with store.writer(), monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", one)
+        patch.setattr(durable, "sync_together", many)
+        write_run(store, "cd", 3)
+        store.commit(2, new := manifest(2, {"ab": 2, "cd": 3}))
+    named = manifest_name(2, new).partition(".")[0]
+    assert calls == [{"cd"}, {named, "manifests", "HEAD", "runs"}, {tmp_path.name}]
 
 
 def test_a_second_process_is_told_that_the_database_is_busy(tmp_path: Path) -> None:

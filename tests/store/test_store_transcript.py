@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from store_databases import SLOT_BYTES, database, manifest, pages_of, shape, tags_of
+from store_databases import SLOT_BYTES, database, pages_of, shape, signed, tags_of
 
 from scumble.errors import NotFound, Tampered
 from scumble.provider.front import Provider
@@ -120,12 +120,17 @@ def test_every_call_of_the_store_is_recorded(tmp_path: Path) -> None:
         recording.write_scratch("sort-0", b"12345")
         assert recording.read_scratch("sort-0") == b"12345"
         recording.drop_scratch()
-        recording.commit(1, manifest(1, {"ab": 2}))
+        recording.commit(1, signed(1, {"ab": 2}))
     recording.head()
     recording.manifest(1)
     recording.tags("ab", 2)
     recording.read("ab", 1, 1, 1, memoryview(bytearray(SLOT_BYTES[1])))
-    size = len(manifest(1, {"ab": 2}))
+    with store.writer():
+        next_one = signed(2, {"ab": 2}, store.head())
+        recording.commit(2, next_one)
+        store.collect_versions(keep=1)
+    links = recording.links(1)
+    size = len(signed(1, {"ab": 2}))
     assert [(event.kind, *dict(event.facts).values()) for event in transcript.events()] == [
         ("create_run", "ab", 3, 2 * sum(SLOT_BYTES)),
         ("write", "ab", 1, 0, 2 * SLOT_BYTES[1]),
@@ -138,6 +143,8 @@ def test_every_call_of_the_store_is_recorded(tmp_path: Path) -> None:
         ("manifest", 1, size),
         ("tags", "ab", 2, 32),
         ("read", "ab", 1, 1, 1, SLOT_BYTES[1]),
+        ("commit", 2, len(next_one)),
+        ("links", 1, len(links)),
     ]
     methods = {name for name in vars(Storage) if not name.startswith("_")}
     assert methods == {event.kind for event in transcript.events()}

@@ -12,6 +12,7 @@ import typer
 from scumble.cli.database import Json, service_options
 from scumble.cli.terminal import at, print_result
 from scumble.errors import InvalidParameter, ScumbleError
+from scumble.store.collecting import KEPT
 
 if TYPE_CHECKING:
     from scumble.gateway.server import Gateway
@@ -63,6 +64,10 @@ def serve(
         int,
         typer.Option(metavar="MIB", min=64, help="For requests and answers in flight; a quarter of it for a tenant."),
     ] = 1024,
+    keep_versions: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="Manifests that are kept whole; of older versions only the signatures."),
+    ] = KEPT,
     check: Annotated[bool, typer.Option("--check", help="Start the enclaves, check their evidence, and stop.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Write no log.")] = False,
 ) -> None:
@@ -113,6 +118,7 @@ def serve(
             waiting_per_tenant=waiting_per_tenant,
         ),
         program,
+        keep_versions,
     )
     if check:
         Fleet(enclaves, attestation, endorsements=endorsements, program=program).close()

@@ -32,6 +32,7 @@ VERBS = {
     "tags": "reads     tags of",
     "head": "reads     the manifest,",
     "manifest": "reads     an earlier manifest,",
+    "links": "reads     the links of older versions,",
     "commit": "commits   the manifest,",
     "write_scratch": "writes    scratch files,",
     "read_scratch": "reads     scratch files,",

@@ -18,7 +18,18 @@ from scumble.enclave.grants import AccessList
 from scumble.enclave.pages import NONCE_BYTES, DataKeys
 from scumble.errors import InvalidParameter, NotFound, Tampered
 from scumble.wire.catalog import Catalog
-from scumble.wire.lineage import Draft, Link, Seen, check_link, check_titles, data_key_hash, is_derived, title_at
+from scumble.wire.lineage import (
+    Draft,
+    Link,
+    Seen,
+    check_link,
+    check_step,
+    check_titles,
+    data_key_hash,
+    is_derived,
+    title_at,
+)
+from scumble.wire.links import unpack_links
 from scumble.wire.storage import LENGTH, Envelope, Storage, unpack
 
 __all__ = [
@@ -50,7 +61,12 @@ class Manifest:
 
     @property
     def seen(self) -> Seen:
-        return self.catalog.restores, self.catalog.version, self.hash
+        return self.draft.seen
+
+    @property
+    def draft(self) -> Draft:
+        """What a signature under it is over."""
+        return Draft(self.catalog.restores, self.catalog.version, self.catalog.previous, self.hash)
 
     def __repr__(self) -> str:
         return f"Manifest(version={self.catalog.version}, dummies=<secret>, access=<secret>)"
@@ -134,7 +150,7 @@ def read_head(storage: Storage) -> bytes:
 
 def check_chain(storage: Storage, head: Manifest) -> None:
     """Walk back to the first version, or Tampered."""
-    _walk(storage, head, lambda catalog: catalog.version == 1)
+    _walk(storage, head, lambda draft: draft.version == 1)
 
 
 def links_since(storage: Storage, head: Manifest, seen: Seen) -> tuple[Link, ...]:
@@ -146,10 +162,10 @@ def links_since(storage: Storage, head: Manifest, seen: Seen) -> tuple[Link, ...
     if head.seen == seen:
         return ()
 
-    def reached(catalog: Catalog) -> bool:
-        if catalog.version == version + 1 and catalog.previous == digest and catalog.restores >= restores:
+    def reached(draft: Draft) -> bool:
+        if draft.version == version + 1 and draft.previous == digest and draft.restores >= restores:
             return True
-        if catalog.version <= 1 or (catalog.version <= version + 1 and catalog.restores <= restores):
+        if draft.version <= 1 or (draft.version <= version + 1 and draft.restores <= restores):
             raise Tampered
         return False
 
@@ -162,30 +178,70 @@ def links_since(storage: Storage, head: Manifest, seen: Seen) -> tuple[Link, ...
 
 
 def _walk(
-    storage: Storage, head: Manifest, reached: Callable[[Catalog], bool], restores: int | None = None
+    storage: Storage, head: Manifest, reached: Callable[[Draft], bool], restores: int | None = None
 ) -> tuple[Link, ...]:
     """The signatures of versions, from one that is `reached`, or that was restored since, to the head; or Tampered.
 
-    Manifests are taken by their hashes and signatures alone: that needs no key, not even one that was replaced since.
+    Versions are taken by their hashes and signatures alone: that needs no key, not even one that was replaced since.
     """
-    catalog, link, links = head.catalog, head.link, []
+    past = _Past(storage, head)
+    draft, link, links = head.draft, head.link, []
     while True:
         if link is not None:
             links.append(link)
-        if reached(catalog):
+        if reached(draft):
             break
-        try:
-            earlier = unpack(storage.manifest(catalog.version - 1))
-        except NotFound:
-            raise Tampered from None
-        before, link_before = signed_catalog(earlier)
-        if earlier.hash != catalog.previous or before.version != catalog.version - 1:
-            raise Tampered
-        if before.database != catalog.database or before.titles != catalog.titles[: len(before.titles)]:
+        before, link_before = past.before(draft.version, signed=link is not None)
+        if before.hash != draft.previous or before.version != draft.version - 1:
             raise Tampered
         if link is not None and link_before is not None:
-            check_link(catalog.database, head.catalog.titles, link, link_before.draft)
-        if restores is not None and catalog.restores > max(before.restores, restores):
+            check_step(head.catalog.titles, link, link_before.draft)
+        if restores is not None and draft.restores > max(before.restores, restores):
             break  # the owner has signed this one, after a restore
-        catalog, link = before, link_before
+        draft, link = before, link_before
     return tuple(reversed(links))
+
+
+class _Past:
+    """The versions before a head, newest first: whole manifests, and where the store has collected them, their links.
+
+    Every link that is handed out has been checked under the titles of the head.
+    """
+
+    def __init__(self, storage: Storage, head: Manifest) -> None:
+        self._storage, self._catalog = storage, head.catalog
+        self._titles = head.catalog.titles
+        self._packed: list[Link] = []
+
+    def before(self, version: int, *, signed: bool) -> tuple[Draft, Link | None]:
+        """What the version before this one says of itself, and its link; only release 0.1 has made it without."""
+        if not self._packed:
+            try:
+                return self._whole(self._storage.manifest(version - 1))
+            except NotFound:
+                self._packed = self._links_up_to(version - 1)
+        if not signed:  # nothing is signed before the first title
+            raise Tampered
+        link = self._packed.pop()
+        check_link(self._catalog.database, self._catalog.titles, link)
+        return link.draft, link
+
+    def _whole(self, manifest: bytes) -> tuple[Draft, Link | None]:
+        envelope = unpack(manifest)
+        catalog, link = signed_catalog(envelope)
+        if catalog.database != self._catalog.database or catalog.titles != self._titles[: len(catalog.titles)]:
+            raise Tampered
+        self._titles = catalog.titles
+        if link is not None:
+            check_link(catalog.database, self._catalog.titles, link)
+        return Draft(catalog.restores, catalog.version, catalog.previous, envelope.hash), link
+
+    def _links_up_to(self, version: int) -> list[Link]:
+        """The links of this version and of those before it that one pack has."""
+        try:
+            links = [link for link in unpack_links(self._storage.links(version)) if link.draft.version <= version]
+        except NotFound:
+            raise Tampered from None
+        if not links or links[-1].draft.version != version:
+            raise Tampered
+        return links

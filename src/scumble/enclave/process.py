@@ -55,6 +55,9 @@ class PipeStorage(threading.local):
     def manifest(self, version: int) -> bytes:
         return self._call(jobs.ReadManifest(version))
 
+    def links(self, version: int) -> bytes:
+        return self._call(jobs.ReadLinks(version))
+
     def tags(self, run: str, column: int) -> bytes:
         return self._call(jobs.ReadTags(run, column))
 

@@ -21,6 +21,7 @@ from scumble.provider.front import Provider
 from scumble.provider.leases import Leases
 from scumble.provider.routing import Read, Routing
 from scumble.store import create_store, is_store, open_store
+from scumble.store.collecting import KEPT, check_kept
 from scumble.store.protocol import check_name
 from scumble.store.runs import read_whole, replace
 from scumble.wire.storage import Storage
@@ -38,8 +39,9 @@ _NAME = re.compile("[a-z0-9][a-z0-9_-]{0,63}")
 class Hosted:
     """One open database: its store, its leases, and the routes of its sessions to the enclaves."""
 
-    def __init__(self, folder: Path, fleet: Fleet, read: Read) -> None:
+    def __init__(self, folder: Path, fleet: Fleet, read: Read, keep_versions: int = KEPT) -> None:
         self.store = open_store(folder)
+        self.store.keep_versions = keep_versions
         self.leases = Leases(self.store)
         self._fleet, self._read = fleet, read
         self.provider = Provider(self.store, self._route)
@@ -55,8 +57,11 @@ class Hosted:
 class Hosting:
     """All databases below a folder, each opened when it is first asked for."""
 
-    def __init__(self, folder: Path, fleet: Fleet, read: Read, *, open_to_all: bool = False) -> None:
+    def __init__(
+        self, folder: Path, fleet: Fleet, read: Read, *, open_to_all: bool = False, keep_versions: int = KEPT
+    ) -> None:
         self._folder, self._fleet, self._read, self._open_to_all = folder, fleet, read, open_to_all
+        self._keep_versions = check_kept(keep_versions)
         self._turn = threading.Lock()
         self._hosted: dict[tuple[str, str], Hosted] = {}
 
@@ -70,7 +75,7 @@ class Hosting:
             if (tenant, name) not in self._hosted:
                 if not is_store(folder):
                     raise NotFound("there is no such database", hint="make it with `scumble init scumble://...`")
-                self._hosted[tenant, name] = Hosted(folder, self._fleet, self._read)
+                self._hosted[tenant, name] = Hosted(folder, self._fleet, self._read, self._keep_versions)
             return self._hosted[tenant, name]
 
     def create(self, tenant: str, name: str, database: str, token: str) -> Hosted:

@@ -30,6 +30,7 @@ from scumble.wire.pipe import (
     Leave,
     Pipe,
     Rank,
+    ReadLinks,
     ReadManifest,
     ReadPages,
     ReadScratch,
@@ -93,10 +94,8 @@ def _served(storage: Storage, call: Call, body: Bytes) -> Bytes:
             return into
         case ReadTags(run, column):
             return storage.tags(run, column)
-        case Head():
-            return storage.head()
-        case ReadManifest(version):
-            return storage.manifest(version)
+        case Head() | ReadManifest() | ReadLinks():
+            return _served_version(storage, call)
         case ReadScratch(piece):
             return storage.read_scratch(piece)
         case CreateRun(run, shape):
@@ -113,6 +112,16 @@ def _served(storage: Storage, call: Call, body: Bytes) -> Bytes:
         case DropScratch():
             storage.drop_scratch()
     return b""
+
+
+def _served_version(storage: Storage, call: Head | ReadManifest | ReadLinks) -> bytes:
+    match call:
+        case Head():
+            return storage.head()
+        case ReadManifest(version):
+            return storage.manifest(version)
+        case ReadLinks(version):
+            return storage.links(version)
 
 
 SESSION_BITS = 62

@@ -27,6 +27,7 @@ from scumble.provider.hosting import Hosting
 from scumble.provider.http import Front, application
 from scumble.provider.limits import Limits
 from scumble.provider.observe import Log, Metrics, libraries_logging_to
+from scumble.store.collecting import KEPT
 
 __all__ = ["Settings", "serve"]
 
@@ -51,6 +52,7 @@ class Settings:
     private_key: Path | None = None
     limits: Limits = field(default_factory=Limits)
     program: str = PROGRAM
+    keep_versions: int = KEPT
 
     def __post_init__(self) -> None:
         if not self.folder.is_dir():
@@ -78,7 +80,13 @@ def serve(settings: Settings, ready: Callable[[int], None] = lambda port: None, 
 
     listening = _listening(settings)
     fleet = Fleet(settings.enclaves, settings.attestation, note, settings.endorsements, settings.program)
-    hosting = Hosting(settings.folder, fleet, metrics.read, open_to_all=settings.open_to_all)
+    hosting = Hosting(
+        settings.folder,
+        fleet,
+        metrics.read,
+        open_to_all=settings.open_to_all,
+        keep_versions=settings.keep_versions,
+    )
     front = Front(fleet, hosting, metrics, settings.limits, log)
     server = _Server(_config(settings, front), front, lambda: ready(listening.getsockname()[1]))
     allow_open_files(settings.limits.connections + SPARE + OTHER_FILES)

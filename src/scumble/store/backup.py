@@ -4,9 +4,12 @@ An archive holds sealed pages and public names, which the provider keeps anyway,
 It is a plain tar file of one version, in this order and no other, named like the files of a database folder:
 
     database.json, HEAD, manifests/... (oldest first), then for each run of the head runs/RUN.pages and runs/RUN.tags
-    backup.json    {"format": 1, "database", "version", "members": {name: {"bytes", "sha256"}}}
+    backup.json    {"format": 2, "database", "version", "members": {name: {"bytes", "sha256"}}}
 
-A backup keeps nobody from writing: manifests are never deleted, and a store's snapshot holds the runs.
+Of the versions before the head there are only the links, in packs that are full but for the last; those that have none,
+of release 0.1, are there whole, and an archive without any pack has format 1. So the same version gives the same bytes,
+whatever the store has collected. A backup keeps nobody from writing: of every version there is the manifest or the link
+at any time, and a store's snapshot holds the runs.
 
 Anybody may have made the archive that is restored. No name in it is followed: every member has to be the one that the
 members before it call for, in name and size, under the very header that a backup writes.
@@ -29,16 +32,19 @@ from scumble.store.manifests import (
     MOST_MANIFEST_BYTES,
     database_file,
     database_of,
+    links_name,
     manifest_name,
     stated_shapes,
     version_of,
 )
 from scumble.store.protocol import Restoring, Store
 from scumble.store.runs import PAGES, TAGS
+from scumble.wire.lineage import Link
+from scumble.wire.links import MOST_PACK_BYTES, in_packs, link_of, unpack_links
 
 __all__ = ["Progress", "Report", "backup", "backup_to", "restore", "restore_from"]
 
-FORMAT = 1
+FORMAT, FORMAT_WITHOUT_LINKS = 2, 1
 CONTENTS = "backup.json"
 CHUNK_BYTES = 1 << 20
 MOST_CONTENTS_BYTES = 1 << 28
@@ -87,20 +93,62 @@ def backup(sink: BinaryIO, store: Store, progress: Progress = _silent) -> Report
         writer = _Writer(sink, progress, sum(shape.pages_bytes + shape.tags_bytes for shape in shapes.values()))
         writer.add("database.json", database_file(store.database))
         writer.add("HEAD", f"{manifest_name(version, snapshot.head)}\n".encode())
-        for earlier in range(1, version):
-            try:
-                manifest = store.manifest(earlier)
-            except NotFound:
-                raise Tampered from None
-            writer.add(f"manifests/{manifest_name(earlier, manifest)}", manifest)
+        packed = False
+        for name, content in _members(_earlier(store, version)):
+            packed |= name.endswith(".links")
+            writer.add(f"manifests/{name}", content)
         writer.add(f"manifests/{manifest_name(version, snapshot.head)}", snapshot.head)
         for run, shape in sorted(shapes.items()):
             writer.copy(f"runs/{run}{PAGES}", snapshot.pages(run), shape.pages_bytes)
             writer.copy(f"runs/{run}{TAGS}", snapshot.tags(run), shape.tags_bytes)
-        contents = {"format": FORMAT, "database": store.database, "version": version, "members": writer.members}
+        contents = _contents(store.database, version, writer.members, packed=packed)
         writer.add(CONTENTS, json.dumps(contents, indent=1).encode() + b"\n")
         writer.end()
     return Report(store.database, version, len(shapes), writer.written)
+
+
+def _earlier(store: Store, head: int) -> Iterator[tuple[int, bytes | Link]]:
+    """The versions before the head, oldest first: the link of each, or the manifest of one that has none."""
+    version = 1
+    while version < head:
+        try:
+            manifest = store.manifest(version)
+        except NotFound:  # it was collected: now or long ago
+            links = _links_from(store, version, head)
+            yield from ((link.draft.version, link) for link in links)
+            version += len(links)
+        else:
+            yield version, link_of(version, manifest) or manifest
+            version += 1
+
+
+def _members(versions: Iterator[tuple[int, bytes | Link]]) -> Iterator[tuple[str, bytes]]:
+    """The files for them: a pack for as many links in a row as fit, and the manifests."""
+    links: list[Link] = []
+    for version, found in versions:
+        if isinstance(found, Link):
+            links.append(found)
+            continue
+        yield from ((links_name(first), pack) for first, pack in in_packs(links))
+        yield manifest_name(version, found), found
+        links = []
+    yield from ((links_name(first), pack) for first, pack in in_packs(links))
+
+
+def _links_from(store: Store, version: int, head: int) -> list[Link]:
+    try:
+        links = unpack_links(store.links(version))
+    except NotFound:
+        raise Tampered from None
+    found = [link for link in links if version <= link.draft.version < head]
+    if not found or found[0].draft.version != version:
+        raise Tampered
+    return found
+
+
+def _contents(database: str, version: int, members: dict[str, Any], *, packed: bool) -> dict[str, Any]:
+    written = FORMAT if packed else FORMAT_WITHOUT_LINKS
+    return {"format": written, "database": database, "version": version, "members": members}
 
 
 class _Writer:
@@ -184,9 +232,14 @@ def _unpack(reader: "_Reader", store: Restoring) -> Report:
     if stated != database_file(database):
         raise _broken()
     store.put_database(database)
-    head, version = reader.read("HEAD", MOST_HEAD_BYTES), 0
+    head, version, packed = reader.read("HEAD", MOST_HEAD_BYTES), 0, False
     while True:
         version += 1
+        if links := reader.links(version):
+            packed = True
+            store.put_links(version, links)
+            version = unpack_links(links)[-1].draft.version
+            continue
         name, manifest = reader.manifest(version)
         store.put_manifest(version, manifest)
         if head == f"{name}\n".encode():
@@ -195,7 +248,7 @@ def _unpack(reader: "_Reader", store: Restoring) -> Report:
     for run, shape in sorted(shapes.items()):
         store.put_pages(run, reader.pieces(f"runs/{run}{PAGES}", shape.pages_bytes))
         store.put_tags(run, reader.pieces(f"runs/{run}{TAGS}", shape.tags_bytes))
-    contents = {"format": FORMAT, "database": database, "version": version, "members": dict(reader.members)}
+    contents = _contents(database, version, dict(reader.members), packed=packed)
     if reader.contents() != contents:
         raise _broken()
     reader.end()
@@ -217,6 +270,16 @@ class _Reader:
         if member.name != name or not 0 <= member.size <= most_bytes:
             raise _broken()
         return b"".join(self.pieces(name, member.size))
+
+    def links(self, first: int) -> bytes:
+        """The next member, if it is a pack of links from this version on; else nothing, and it is still the next."""
+        name = f"manifests/{links_name(first)}"
+        if self._next().name != name:
+            return b""
+        links = self.read(name, MOST_PACK_BYTES)
+        if unpack_links(links)[0].draft.version != first:
+            raise _broken()
+        return links
 
     def manifest(self, version: int) -> tuple[str, bytes]:
         """The next member, which has to be the manifest of this version; its name and content."""

@@ -2,7 +2,8 @@
 
     database.json      {"format": 1, "database": its id}
     HEAD               the file name of the current manifest; replaced atomically, last of all
-    manifests/         <version>-<16 hex digits of the SHA-256>.manifest, one for each version
+    manifests/         <version>-<16 hex digits of the SHA-256>.manifest, one for each of the newest versions
+                       <version>.links: the signatures of older ones, from this version on
     runs/              <run>.pages: the sealed pages of column 0, then those of column 1, ...
                        <run>.tags: 16 bytes for each page, in the same order
     scratch/           sealed intermediate results of a load
@@ -27,11 +28,13 @@ from typing import Self
 
 from scumble.durable import clear_drafts, remove, sync_folder
 from scumble.errors import Busy, Exists, FileError, InvalidParameter, NotFound, ScumbleError, Stale, Tampered
+from scumble.store.collecting import KEPT, Due, check_kept
+from scumble.store.manifest_files import ATTEMPTS, ManifestFiles
 from scumble.store.manifests import (
     MOST_DATABASE_BYTES,
-    ManifestFiles,
     database_file,
     database_of,
+    links_name,
     manifest_name,
     shapes_to_commit,
     stated_shapes,
@@ -44,15 +47,15 @@ from scumble.wire.storage import RunShape
 __all__ = ["FileStore"]
 
 MOST_SCRATCH_BYTES = 1 << 40
-ATTEMPTS = 100  # to open the runs of a head that keeps moving
 _ALREADY_THERE = {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}
 
 
 class FileStore:
     """A `Store` in a folder. Any number of threads and processes may read; one at a time is the `writer`."""
 
-    def __init__(self, folder: Location) -> None:
+    def __init__(self, folder: Location, *, keep_versions: int = KEPT) -> None:
         self.folder = _checked(folder)
+        self.keep_versions = check_kept(keep_versions)
         if not self.exists(self.folder):
             raise NotFound("there is no database in this folder", hint="make one with `scumble init`")
         self.database = database_of(read_whole(self.folder / "database.json", "database.json", MOST_DATABASE_BYTES))
@@ -61,6 +64,7 @@ class FileStore:
         self._head_path = str(self.folder / "HEAD")
         self._runs = RunFiles(self.folder / "runs", self._look_for, self._missing)
         self._manifests = ManifestFiles(self.folder, self._runs)
+        self._collecting = Due()
         self._turn = threading.Lock()
         self._writer = 0
 
@@ -133,6 +137,9 @@ class FileStore:
     def manifest(self, version: int) -> bytes:
         return self._manifests.manifest(version)
 
+    def links(self, version: int) -> bytes:
+        return self._manifests.links(version)
+
     def tags(self, run: str, column: int) -> bytes:
         return self._runs.tags(run, column)
 
@@ -170,7 +177,10 @@ class FileStore:
         self._needs_writer()
         there = {**self._manifests.head_shapes(), **self._runs.finished()}
         shapes_to_commit(self._manifests.version(), version, manifest, there)
-        self._manifests.publish(version, manifest)
+        with self._runs.syncing() as folders:
+            self._manifests.publish(version, manifest, folders)
+        with suppress(ScumbleError):  # the version is there, and whatever this leaves, a later commit finds
+            self._collect_if_due()
 
     def write_scratch(self, name: str, sealed: bytes | memoryview) -> None:
         self._needs_writer()
@@ -189,6 +199,14 @@ class FileStore:
             self._runs.delete(run)
         return len(unwanted)
 
+    def collect_versions(self, keep: int | None = None) -> int:
+        self._needs_writer()
+        keep, collected = self.keep_versions if keep is None else check_kept(keep), 0
+        while found := self._manifests.collect(keep):
+            collected += found
+        self._manifests.sync()
+        return collected
+
     @contextmanager
     def snapshot(self) -> Iterator[HeldRuns]:
         """Hold the newest version: open its runs, once more if the head has moved on before all were open."""
@@ -206,6 +224,11 @@ class FileStore:
                 return
         raise FileError("the database changes faster than its files can be opened", hint="try again")
 
+    def _collect_if_due(self) -> None:
+        keep = check_kept(self.keep_versions)
+        if self._collecting.is_due(self._manifests.listed, keep):
+            self._collecting.done(self._manifests.collect(keep), keep)
+
     def _needs_writer(self) -> None:
         if self._writer != os.getpid():
             raise Busy("the database is not held for writing", hint="write inside `with store.writer():`")
@@ -219,10 +242,11 @@ class FileStore:
         return Stale("the table was dropped or sealed anew meanwhile", hint="repeat the query")
 
     def _clear_leftovers(self) -> None:
-        """Delete what a writer that died had not committed. Nothing that any version names is touched."""
+        """Delete what a writer that died had not committed. Nothing that a version which is whole names is touched."""
         version = self._manifests.version()
-        if max(self._manifests.listed(), default=0) > version + 1:  # no crash leaves that: the head was put back
-            raise Tampered
+        newest = max(self._manifests.listed(), default=0)
+        if newest > version + 1 or self._manifests.last_collected() >= max(version, 1):
+            raise Tampered  # no crash leaves that: the head was put back
         orphans = self._runs.stored() - self._manifests.head_shapes().keys()
         for run in orphans - self._manifests.named_earlier(orphans):
             self._runs.delete(run)
@@ -311,6 +335,9 @@ class _RestoringFiles:
     def put_manifest(self, version: int, manifest: bytes) -> None:
         self._head = manifest_name(version, manifest)
         self._put(f"manifests/{self._head}", [manifest])
+
+    def put_links(self, first: int, links: bytes) -> None:
+        self._put(f"manifests/{links_name(first)}", [links])
 
     def put_pages(self, run: str, pages: Iterable[bytes]) -> None:
         self._put(f"runs/{run}{PAGES}", pages)

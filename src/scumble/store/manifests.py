@@ -1,28 +1,26 @@
-"""Manifests: what their public part states, and the files that keep them: HEAD, and one for every version.
+"""Manifests: what the public part of one states, and how its file is called.
 
-The provider reads them for the sizes of runs. Nothing in them is secret, and nothing is proven: only the enclave can
-tell whether a manifest is genuine. One that does not agree with its own name is Tampered.
+The provider reads it for the sizes of runs. Nothing in it is secret, and nothing is proven: only the enclave can tell
+whether a manifest is genuine.
 """
 
 import json
 import re
 from collections.abc import Mapping
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
-from scumble.durable import remove
-from scumble.errors import Busy, InvalidParameter, NewerVersion, NotFound, Tampered
+from scumble.errors import Busy, InvalidParameter, NewerVersion, Tampered
 from scumble.store.protocol import TAG_BYTES, Shape, is_count, is_name
-from scumble.store.runs import RunFiles, is_there, read_whole, reading, replace
 from scumble.wire.storage import public_part
 
 __all__ = [
     "MOST_DATABASE_BYTES",
     "MOST_MANIFEST_BYTES",
-    "ManifestFiles",
     "database_file",
     "database_of",
+    "first_of",
+    "links_name",
     "manifest_name",
     "shapes_to_commit",
     "stated_shapes",
@@ -32,10 +30,8 @@ __all__ = [
 FORMAT = 1
 MOST_DATABASE_BYTES = 1000
 MOST_MANIFEST_BYTES = 1 << 30
+_LINKS = re.compile(r"([0-9]{8,15})\.links")
 _MANIFEST = re.compile(r"([0-9]{8,15})-[0-9a-f]{16}\.manifest")
-
-
-# --- what they state -------------------------------------------------------------------------------
 
 
 def database_file(database: str) -> bytes:
@@ -70,6 +66,17 @@ def version_of(name: str) -> int | None:
     """The version in a manifest's file name; None if it is no such name."""
     match = _MANIFEST.fullmatch(name)
     return None if match is None else int(match[1])
+
+
+def links_name(first: int) -> str:
+    """The file name of a pack of links, by the first version in it."""
+    return f"{first:08d}.links"
+
+
+def first_of(name: str) -> int | None:
+    """The first version in a pack, by its file name; None if it is no such name."""
+    match = _LINKS.fullmatch(name)
+    return None if match is None or links_name(int(match[1])) != name else int(match[1])
 
 
 def stated_shapes(manifest: bytes) -> tuple[int, Mapping[str, Shape]]:
@@ -177,133 +184,3 @@ def _row_bytes_0_1(column: dict[str, Any]) -> int:
     if type(nullable) is not bool:
         raise ValueError
     return int(width) + nullable
-
-
-# --- their files -----------------------------------------------------------------------------------
-
-
-class ManifestFiles:
-    """HEAD and the manifests of a database. `runs` learns the shapes that each of them states."""
-
-    def __init__(self, database: Path, runs: RunFiles) -> None:
-        self.folder = database / "manifests"
-        self._head_path = database / "HEAD"
-        self._runs = runs
-        self._head: tuple[str, Mapping[str, Shape]] = ("", {})
-        self._earlier: dict[int, list[str]] = {}
-
-    def version(self) -> int:
-        """The head's version; 0 if nothing has been committed yet."""
-        name = self._head_name()
-        return 0 if name is None else _version(name)
-
-    def head(self) -> bytes:
-        name = self._head_name()
-        if name is None:
-            raise NotFound("the database has no version yet", hint="make it with `scumble init`")
-        return self._read_head(name)[0]
-
-    def head_shapes(self) -> Mapping[str, Shape]:
-        """The runs of the head, and their shapes."""
-        name = self._head_name()
-        return {} if name is None else self._read_head(name)[1]
-
-    def manifest(self, version: int) -> bytes:
-        return self._read_version(version)[0]
-
-    def look_for(self, run: str) -> None:
-        """Read manifests until one states the run: the head, or, for a slow reader, an earlier one."""
-        if run in self.head_shapes():
-            return
-        head = self.version()
-        for version in sorted((v for v in self.listed() if v < head), reverse=True):
-            if run in self._read_version(version)[1]:
-                return
-
-    def publish(self, version: int, manifest: bytes) -> None:
-        """Make `manifest` the head: its own file first, then HEAD, both durably."""
-        name = manifest_name(version, manifest)
-        self.withdraw(version)
-        replace(self.folder / name, f"manifests/{name}", manifest)
-        replace(self._head_path, "HEAD", f"{name}\n".encode())
-
-    def withdraw(self, version: int) -> None:
-        """Delete what was written of a version that never became the head."""
-        for name in self.listed().get(version, []):
-            remove(self.folder / name)
-
-    def listed(self) -> dict[int, list[str]]:
-        """The names of the files that are there, by version."""
-        names: dict[int, list[str]] = {}
-        with reading("manifests"):
-            for path in self.folder.iterdir():
-                if (version := version_of(path.name)) is not None:
-                    names.setdefault(version, []).append(path.name)
-        return names
-
-    def named_earlier(self, runs: set[str]) -> set[str]:
-        """Those of these runs that a version before the head names; all of them if one of those cannot be read."""
-        found: set[str] = set()
-        head, listed = self.version(), self.listed()
-        for version in sorted((v for v in listed if v < head), reverse=True):
-            if found == runs:
-                break
-            for name in listed[version]:
-                try:
-                    found |= runs & self._read(name)[1].keys()
-                except Tampered:
-                    return runs
-        return found
-
-    def _head_name(self) -> str | None:
-        if not is_there(self._head_path, "HEAD"):
-            if max(self.listed(), default=0) > 1:  # a first commit that was cut short leaves version 1 at most
-                raise Tampered
-            return None
-        content = read_whole(self._head_path, "HEAD", 100)
-        name = content[:-1].decode("latin-1")
-        if content[-1:] != b"\n" or version_of(name) is None:
-            raise Tampered
-        return name
-
-    def _read_head(self, name: str) -> tuple[bytes, Mapping[str, Shape]]:
-        known, shapes = self._head
-        if name == known:
-            return self._content(name), shapes
-        content, shapes = self._read(name)
-        self._runs.learn(shapes, newest=True)
-        self._head = name, shapes
-        return content, shapes
-
-    def _read_version(self, version: int) -> tuple[bytes, Mapping[str, Shape]]:
-        head = self._head_name()
-        if head is not None and version == _version(head):
-            return self._read_head(head)
-        if version not in self._earlier:
-            # What is not committed may still be replaced by a file of another name.
-            self._earlier = {v: names for v, names in self.listed().items() if head and v < _version(head)}
-        names = self._earlier.get(version, [])
-        if not names:
-            raise NotFound("there is no such version of the database", hint="`scumble check` shows what there is")
-        if len(names) > 1:
-            raise Tampered
-        content, shapes = self._read(names[0])
-        self._runs.learn(shapes, newest=False)
-        return content, shapes
-
-    def _read(self, name: str) -> tuple[bytes, Mapping[str, Shape]]:
-        content = self._content(name)
-        version, shapes = stated_shapes(content)
-        if version != _version(name):
-            raise Tampered
-        return content, shapes
-
-    def _content(self, name: str) -> bytes:
-        content = read_whole(self.folder / name, f"manifests/{name}", MOST_MANIFEST_BYTES)
-        if manifest_name(_version(name), content) != name:
-            raise Tampered
-        return content
-
-
-def _version(name: str) -> int:
-    return int(name.partition("-")[0])

@@ -10,8 +10,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from scumble.errors import Busy, Exists, InvalidParameter, NotFound, Stale, Tampered
+from scumble.store.collecting import KEPT, Due, LinkPacks, check_kept
 from scumble.store.manifests import shapes_to_commit, stated_shapes
 from scumble.store.protocol import Shape, check_name
+from scumble.wire.links import link_of, unpack_links
 from scumble.wire.storage import RunShape
 
 __all__ = ["MemoryStore"]
@@ -31,7 +33,11 @@ class MemoryStore:
     def __init__(self, database: str = "") -> None:
         self.database = check_name(database, "a database") if database else ""
         self.log = _Lines()
-        self._manifests: list[bytes] = []  # of version 1, 2, ...
+        self.keep_versions = KEPT
+        self._manifests: list[bytes] = []  # of version 1, 2, ...; empty if it was collected
+        self._packs: dict[int, bytes] = {}
+        self._links = LinkPacks(self._packs)
+        self._collecting = Due()
         self._runs: dict[str, _Run] = {}
         self._named: set[str] = set()  # every run that any version has named
         self._head_runs: frozenset[str] = frozenset()
@@ -49,9 +55,12 @@ class MemoryStore:
         return self.manifest(len(self._manifests))
 
     def manifest(self, version: int) -> bytes:
-        if not 1 <= version <= len(self._manifests):
+        if not 1 <= version <= len(self._manifests) or not self._manifests[version - 1]:
             raise NotFound("there is no such version of the database", hint="`scumble check` shows what there is")
         return self._manifests[version - 1]
+
+    def links(self, version: int) -> bytes:
+        return self._links.holding(version)
 
     def stamp(self) -> str:
         return str(len(self._manifests))
@@ -121,6 +130,9 @@ class MemoryStore:
         there = {run: self._runs[run].shape for run in self._head_runs | finished}
         shapes = shapes_to_commit(len(self._manifests), version, manifest, there)
         self._publish(manifest, shapes)
+        keep = check_kept(self.keep_versions)
+        if self._collecting.is_due(lambda: list(filter(None, self._manifests)), keep):
+            self._collecting.done(self.collect_versions(), keep)
 
     def write_scratch(self, name: str, sealed: bytes | memoryview) -> None:
         self._needs_writer()
@@ -137,6 +149,15 @@ class MemoryStore:
             del self._runs[run]
         return len(unwanted)
 
+    def collect_versions(self, keep: int | None = None) -> int:
+        self._needs_writer()
+        keep = self.keep_versions if keep is None else check_kept(keep)
+        old = enumerate(self._manifests[: max(0, len(self._manifests) - keep)], 1)
+        collected = self._links.add([link for version, whole in old if (link := link_of(version, whole))])
+        for version in collected:
+            self._manifests[version - 1] = b""
+        return len(collected)
+
     @contextmanager
     def restoring(self) -> Iterator["_RestoringMemory"]:
         """Fill this store from a backup: all of it or nothing. Exists if it has an id already."""
@@ -146,6 +167,7 @@ class MemoryStore:
         yield restored
         self.database = restored.database
         self._manifests = restored.manifests[:-1]
+        self._packs.update(restored.packs)
         shapes = stated_shapes(restored.manifests[-1])[1]
         for run, shape in shapes.items():
             self._runs[run] = _Run(shape, restored.pages[run], bytes(restored.tags[run]))
@@ -195,6 +217,7 @@ class _RestoringMemory:
     def __init__(self) -> None:
         self.database = ""
         self.manifests: list[bytes] = []
+        self.packs: dict[int, bytes] = {}
         self.pages: dict[str, bytearray] = {}
         self.tags: dict[str, bytearray] = {}
 
@@ -203,6 +226,10 @@ class _RestoringMemory:
 
     def put_manifest(self, version: int, manifest: bytes) -> None:
         self.manifests.append(manifest)
+
+    def put_links(self, first: int, links: bytes) -> None:
+        self.packs[first] = links
+        self.manifests += [b""] * len(unpack_links(links))
 
     def put_pages(self, run: str, pages: Iterable[bytes]) -> None:
         self.pages[run] = bytearray().join(pages)

@@ -67,6 +67,9 @@ class Restoring(Protocol):
     def put_manifest(self, version: int, manifest: bytes) -> None:
         """Keep the manifest of a version; the last one becomes the head."""
 
+    def put_links(self, first: int, links: bytes) -> None:
+        """Keep a pack of links, from this version on."""
+
     def put_pages(self, run: str, pages: Iterable[bytes]) -> None:
         """Keep the pages of a run, which come in pieces."""
 
@@ -85,6 +88,9 @@ class Store(Storage, Protocol):
     database: str
     """The database's id."""
 
+    keep_versions: int
+    """How many of the newest versions are kept whole: commits collect those before, now and then, for their links."""
+
     def writer(self, busy_seconds: float = 5) -> AbstractContextManager[None]:
         """Become the writer; Busy if another still is after `busy_seconds`.
 
@@ -100,6 +106,13 @@ class Store(Storage, Protocol):
 
     def drop_unreferenced(self, keep: Collection[str] = ()) -> int:
         """Delete the runs that neither the head, nor `keep`, nor the writer's own work names; how many they were."""
+
+    def collect_versions(self, keep: int | None = None) -> int:
+        """Delete the manifests of all but the newest `keep` versions, and keep their links; how many they were.
+
+        They are gone for good when this returns, and with 1 nothing but the head is left of what they stated. Versions
+        of release 0.1 stay: they have no links.
+        """
 
     def snapshot(self) -> AbstractContextManager[Snapshot]:
         """Hold the newest version for a backup, without keeping anybody from writing."""

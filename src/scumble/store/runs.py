@@ -72,6 +72,7 @@ class RunFiles:
         self._open: OrderedDict[str, _OpenRun] = OrderedDict()
         self._opening = threading.Lock()
         self._new: dict[str, _OpenRun] = {}
+        self._unsynced: set[str] = set()
 
     def read(self, run: str, column: int, first_page: int, pages: int, into: memoryview) -> None:
         opened = self._open.get(run)
@@ -130,10 +131,25 @@ class RunFiles:
     def finish(self, run: str, tags: Sequence[bytes]) -> None:
         opened = self._being_made(run)
         opened.shape.check_tags(list(map(len, tags)))
-        with writing(_name(run)):
-            os.fsync(opened.handle)
-        replace(self._path(run, TAGS), _name(run, TAGS), b"".join(tags))
+        with writing(_name(run, TAGS)), durable.Draft(self._path(run, TAGS)) as draft:
+            draft.write(b"".join(tags))
+            draft.place(opened.handle)
         opened.finished = True
+        self._unsynced.add(run)
+
+    @contextmanager
+    def syncing(self) -> Iterator[list[int]]:
+        """What has to be synced before a version may name the finished runs: their folder, once for all of them."""
+        folder = durable.open_folder(self.folder)
+        try:
+            yield [folder] if self._unsynced else []
+        except FileError:
+            for run in self._unsynced & self._new.keys():
+                self._new[run].finished = False  # a second sync may not report what the first one lost
+            raise
+        finally:
+            os.close(folder)
+            self._unsynced.clear()
 
     def learn(self, shapes: Mapping[str, Shape], *, newest: bool) -> None:
         """Note the shapes that a manifest states. If two disagree, the newest one's counts."""
@@ -142,7 +158,10 @@ class RunFiles:
                 for run, shape in shapes.items():
                     if self._shapes.get(run, shape) != shape:
                         self.forget(run)
-            self._shapes = {**self._shapes, **shapes} if newest else {**shapes, **self._shapes}
+                self._shapes.update(shapes)
+            else:
+                for run, shape in shapes.items():
+                    self._shapes.setdefault(run, shape)
 
     def finished(self) -> dict[str, Shape]:
         """The runs that this process has finished since it became the writer, and their shapes."""
@@ -160,6 +179,7 @@ class RunFiles:
 
     def abandon(self, committed: Collection[str] | None) -> None:
         """Delete the new runs that were not committed; none of them if `committed` is unknown."""
+        self._unsynced.clear()
         for run in list(self._new):
             del self._new[run]
             if committed is not None and run not in committed:

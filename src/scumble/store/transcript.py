@@ -38,6 +38,7 @@ FACTS = {
     "leave": ("session",),
     "head": ("bytes",),
     "manifest": ("version", "bytes"),
+    "links": ("version", "bytes"),
     "tags": ("run", "column", "bytes"),
     "read": ("run", "column", "first_page", "pages", "bytes"),
     "create_run": ("run", "columns", "bytes"),
@@ -247,6 +248,11 @@ class RecordingStore:
         manifest = self._store.manifest(version)
         self._record("manifest", version, len(manifest))
         return manifest
+
+    def links(self, version: int) -> bytes:
+        links = self._store.links(version)
+        self._record("links", version, len(links))
+        return links
 
     def tags(self, run: str, column: int) -> bytes:
         tags = self._store.tags(run, column)

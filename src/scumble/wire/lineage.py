@@ -27,6 +27,7 @@ __all__ = [
     "Title",
     "check_follows",
     "check_link",
+    "check_step",
     "check_titles",
     "data_key_hash",
     "database_id",
@@ -249,7 +250,7 @@ def sign_draft(database: str, draft: Draft, key: Ed25519PrivateKey) -> bytes:
 def check_link(database: str, titles: Sequence[Title], link: Link, before: Draft | None = None) -> None:
     """Tampered unless the owner in force has made this version, or somebody that this owner has certified.
 
-    `before` is the version that it is known to follow, if that is known. Only an owner may have taken an older one.
+    `before` is the version that it is known to follow, if that is known.
     """
     owner, draft, certificate = title_at(titles, link.draft.version).owner, link.draft, link.certificate
     if link.signer == owner:
@@ -261,10 +262,16 @@ def check_link(database: str, titles: Sequence[Title], link: Link, before: Draft
     if not certified or not is_signed(link.signer, link.signature, draft._signed(database, link.signer)):
         raise Tampered
     if before is not None:
-        if (draft.version, draft.previous) != (before.version + 1, before.hash) or draft.restores < before.restores:
-            raise Tampered
-        if draft.restores > before.restores and link.signer != owner:
-            raise Tampered
+        check_step(titles, link, before)
+
+
+def check_step(titles: Sequence[Title], link: Link, before: Draft) -> None:
+    """Tampered unless a link whose signature was checked follows this version; only an owner may have gone back."""
+    draft = link.draft
+    if (draft.version, draft.previous) != (before.version + 1, before.hash) or draft.restores < before.restores:
+        raise Tampered
+    if draft.restores > before.restores and link.signer != title_at(titles, draft.version).owner:
+        raise Tampered
 
 
 def check_follows(database: str, titles: Sequence[Title], links: Sequence[Link], seen: Seen | None, head: Seen) -> None:

@@ -115,6 +115,12 @@ class ReadManifest(Call, task="manifest"):
     version: int
 
 
+class ReadLinks(Call, task="links"):
+    """The links of versions that were collected."""
+
+    version: int
+
+
 class ReadTags(Call, task="tags"):
     """The tags of a column's pages."""
 

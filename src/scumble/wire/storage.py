@@ -23,7 +23,10 @@ class Storage(Protocol):
         """The current manifest, whole."""
 
     def manifest(self, version: int) -> bytes:
-        """An earlier one; NotFound if it is not there."""
+        """An earlier one; NotFound if it is not there, or has been collected."""
+
+    def links(self, version: int) -> bytes:
+        """The pack of links that a collected version's is in (`wire/links.py`); NotFound if there is none."""
 
     def tags(self, run: str, column: int) -> bytes:
         """The tags of a column's pages, 16 bytes each."""
@@ -38,7 +41,7 @@ class Storage(Protocol):
         """Write sealed pages of a new run."""
 
     def finish_run(self, run: str, tags: Sequence[bytes]) -> None:
-        """Write the tags of every column, and make the run durable."""
+        """Write the tags of every column. The run is durable before a version that names it is."""
 
     def commit(self, version: int, manifest: bytes) -> None:
         """Make `manifest` the head, atomically; Busy if `version` is not the one after the head's."""
