@@ -16,6 +16,7 @@ from scumble.lab.audit import database as lives
 from scumble.lab.audit.tap import replaced
 from scumble.lab.comparators import training
 from scumble.lab.comparators.dp_bplus_tree import RoutingTree
+from scumble.owner.stream_policies import Beat, Collected, Timer
 from scumble.privacy import noise
 
 __all__ = [
@@ -156,6 +157,31 @@ def rows_counted_twice() -> Iterator[None]:
 
 
 @contextmanager
+def spill_over() -> Iterator[None]:
+    """A batch of a stream takes a round number of rows, and the rest waits for the next one."""
+    sized = Timer.sized
+
+    def rounded(policy: Timer, collected: Collected) -> Beat:
+        beat = sized(policy, collected)
+        return beat._replace(rows=beat.rows // 100 * 100)
+
+    with replaced(Timer, "sized", rounded):
+        yield
+
+
+@contextmanager
+def threshold_anew() -> Iterator[None]:
+    """A stream's threshold gets other noise at every test, as if each test were a batch's first."""
+    noise_of = Collected.noise
+
+    def anew(collected: Collected, purpose: str, *given: Any) -> noise.Noise:
+        return noise.Noise.fresh() if purpose == "stream threshold" else noise_of(collected, purpose, *given)
+
+    with replaced(Collected, "noise", anew):
+        yield
+
+
+@contextmanager
 def half_forgotten() -> Iterator[None]:
     """The ledger tells half of what was spent."""
     claim = lives._claim
@@ -170,13 +196,16 @@ def half_forgotten() -> Iterator[None]:
 TREES = ("paper-tree", "wide-tree", "adaptive-tree", "crypt-epsilon", "special")
 INDEXES = ("dp-plr", "dp-plr-blocks", "dp-plr-paper", "dp-plr-published", "fmi", "dp-rmi")
 GRIDS = ("merged", "found-grid")
+STREAMS = ("stream-timer", "stream-threshold")
 Defect = Callable[[], AbstractContextManager[None]]
 DEFECTS: dict[str, tuple[Defect, tuple[str, ...]]] = {
-    "half the noise": (half_the_noise, (*TREES, *INDEXES, "slack", "slack-lossless", "hint-check", *GRIDS)),
+    "half the noise": (half_the_noise, (*TREES, *INDEXES, "slack", "slack-lossless", "hint-check", *GRIDS, *STREAMS)),
     "a level short": (a_level_short, ("paper-tree", "wide-tree", "dp-bplus-tree")),
     "noise used twice": (noise_reused, ("two-batches",)),
     "exact largest error": (exact_bounds, ("dp-plr", "slack", "dp-plr-lossless")),
-    "capacity without noise": (exact_bounds, ("capacity", "database")),
+    "capacity without noise": (exact_bounds, ("capacity", "database", "stream-timer")),
+    "a stream's spill-over": (spill_over, ("stream-timer",)),
+    "a threshold's noise drawn anew": (threshold_anew, ("stream-threshold",)),
     "one slack for all blocks": (one_slack_for_all, ("dp-plr-blocks",)),
     "rows of the neighbour": (rows_of_the_neighbour, ("dp-plr-blocks",)),
     "misfit of a hint doubled": (misfit_doubled, ("hint-check",)),
@@ -192,5 +221,5 @@ RUNS = dict.fromkeys(("adaptive-tree", "dp-plr-paper", "dp-plr-published"), 6000
 RUNS |= {"database": 100, "fmi": 1200, "dp-rmi": 1200, "retry": 40, "restore": 40}
 """How many runs show a defect, but for one chance in a million; 2,500 in the others."""
 
-EPSILONS = {"fmi": Fraction(4), "dp-rmi": Fraction(4)}
+EPSILONS = {"fmi": Fraction(4), "dp-rmi": Fraction(4), "stream-threshold": Fraction(2)}
 """Where a defect shows soonest, if not at epsilon 1: Gaussian noise for a small epsilon takes many runs to measure."""

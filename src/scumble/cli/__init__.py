@@ -22,6 +22,7 @@ from scumble.cli.load import load
 from scumble.cli.query import explain, query
 from scumble.cli.service import attest, gateway, serve, tenant
 from scumble.cli.shell import shell
+from scumble.cli.stream import stream
 from scumble.cli.suggest import suggest
 from scumble.cli.tables import drop, tables
 from scumble.cli.terminal import report
@@ -49,6 +50,7 @@ _PANELS: dict[str, list[Callable[..., None]]] = {
         suggest,
         _shared(load),
         _shared(insert),
+        _shared(stream),
         _shared(query),
         _shared(explain),
         _shared(shell),

@@ -34,6 +34,7 @@ from scumble.witness.cosignatures import Cosignature
 if TYPE_CHECKING:
     from scumble.attestation.policy import Policy
     from scumble.attestation.policy_document import SignedPolicy
+    from scumble.owner.stream_log import StreamLog
 
 __all__ = ["Custody", "amounts"]
 
@@ -293,7 +294,7 @@ class Custody:
         """
         self._versions.key.as_owner()
         protection = self._protection(passphrase)
-        with self._changing():
+        with self._changing(), self._logs_held() as logs:
             kept = OwnerKey.open(self._versions.key_path, protection)  # a wrong passphrase: before anything changes
             old = self._versions.key.as_owner()
             if old.root not in (kept.root, kept.next_root):
@@ -305,6 +306,8 @@ class Custody:
             known = self._versions.policies.known(old)
             policy = b"" if known is None else next_policy(known.terms, new, known).to_bytes()
             self._versions.change(Reseal(new.data_key(), title, self._signed_grants(new), policy), new)
+            for log in logs:
+                log.reseal(new.stream_key())
             self._versions.put_key(new, protection)
             with suppress(Unavailable, Busy):  # then the next writer does it
                 self._versions.service.drop_unreferenced()
@@ -314,7 +317,22 @@ class Custody:
         protection = self._protection(passphrase)
         with self._turn, self._versions.writing(busy_seconds=0):  # perhaps it is not cut short, but under way
             key = self._versions.key.as_owner()
+            with self._logs_held() as logs:
+                for log in logs:
+                    log.reseal(key.stream_key())
             self._versions.put_key(OwnerKey(key.database, key.root), protection)
+
+    @contextmanager
+    def _logs_held(self) -> "Iterator[list[StreamLog]]":
+        """The logs of all streams on this machine; Busy if one is open."""
+        if not key_file.logged_tables(self._versions.key_path):
+            yield []
+            return
+        from scumble.owner.stream_log import held_logs
+
+        keys = [key.stream_key() for key in self._versions.key.candidates()]
+        with held_logs(self._versions.key_path, keys) as logs:
+            yield logs
 
     def _signed_grants(self, key: OwnerKey) -> tuple[Grant, ...]:
         """Every grant, signed by a key that the database is about to belong to."""

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from scumble.errors import Busy, InvalidParameter, ScumbleError, Unavailable, Unfinished, Unwitnessed
-from scumble.owner.custody import Custody, amounts
+from scumble.owner.custody import amounts
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.keys import OwnerKey
 from scumble.owner.policies import Policies
+from scumble.owner.streaming import Streaming
 from scumble.owner.versions import begin
 from scumble.wire.catalog import Table
 from scumble.wire.requests import CheckChain, CheckPages, DropTable, Vacuum
@@ -46,7 +47,7 @@ def _silent(what: str, done: int, total: int | None) -> None:
     """Report no progress."""
 
 
-class Database(Custody):
+class Database(Streaming):
     """An encrypted database, in a folder or at a service. `scumble.open` and `scumble.create` return one.
 
     >>> with scumble.open("clinic") as db:
@@ -84,7 +85,7 @@ class Database(Custody):
         more. SQL that cannot be answered exactly raises a `QueryError` that underlines the part in question.
         """
         with self._turn:
-            return self._versions.retrying(lambda: self._runner.run(self._statement(query), params))
+            return self._versions.retrying(lambda: self._runner.run(self._statement(query), params, self._waiting))
 
     def prepare(self, query: str) -> "Prepared":
         """Parse and plan a query once, to run it many times with other parameters."""
@@ -123,13 +124,13 @@ class Database(Custody):
             self._local.stop()
 
     def _statement(self, query: str) -> "Statement":
-        known = self._statements.get(query)
-        if known is None:
+        known, logged = self._statements.get(query), self._logged
+        if known is None or known.added_to != logged:
             from scumble.sql import prepare
             from scumble.sql.views import expanded
 
             text = expanded(query, self._versions.views)
-            known = prepare(text, self._versions.catalog, self._local.evaluate)
+            known = prepare(text, self._versions.catalog, self._local.evaluate, logged)
             if len(self._statements) >= KEPT_STATEMENTS:
                 self._statements.popitem(last=False)
             self._statements[query] = known

@@ -214,9 +214,11 @@ def hint_of(given: Any, domain: Domain, earlier: Sequence[bytes]) -> Hint | None
     return Hint.of_models([model])
 
 
-def capacity_cost(epsilon: Exact, beta: Exact, rows_per_user: int) -> tuple[Fraction, Fraction]:
-    """What a drawn capacity costs: noise of all of epsilon, cut off so that no row is without room."""
-    return _cost(epsilon, beta, rows_per_user, lossless_delta)
+def capacity_cost(
+    epsilon: Exact, beta: Exact, rows_per_user: int, share: Fraction = Fraction(1)
+) -> tuple[Fraction, Fraction]:
+    """What a drawn capacity costs: noise of a share of epsilon, cut off so that no row is without room."""
+    return _cost(epsilon, beta, rows_per_user, lambda row, chance: lossless_delta(row * share, chance))
 
 
 def _cost(

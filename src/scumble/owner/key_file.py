@@ -45,11 +45,13 @@ __all__ = [
     "key_path",
     "kind_of",
     "ledger_path",
+    "logged_tables",
     "parse_canonical",
     "protect",
     "read_small",
     "replace_file",
     "reveal",
+    "streams_path",
     "was_begun",
     "write_new",
 ]
@@ -153,6 +155,19 @@ def ledger_path(key_path: Path) -> Path:
 def anchor_path(key_path: Path) -> Path:
     """The anchor's place: clinic.anchor for clinic.key."""
     return beside(key_path, ".anchor")
+
+
+def streams_path(key_path: Path) -> Path:
+    """The folder of the streams' logs: clinic.streams for clinic.key."""
+    return beside(key_path, ".streams")
+
+
+def logged_tables(key_path: Path) -> frozenset[str]:
+    """PUBLIC: the ids of the tables that have a stream on this machine, whether anything waits in its log or not."""
+    try:
+        return frozenset(os.listdir(streams_path(key_path)))  # noqa: PTH208  names are enough, at every query
+    except (FileNotFoundError, NotADirectoryError):
+        return frozenset()
 
 
 def beside(key_path: Path, ending: str) -> Path:

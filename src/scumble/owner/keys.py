@@ -65,6 +65,10 @@ class Key(ABC):
         """The key of the digests by which loaded rows are known again, which never leaves this machine."""
         return self._derived(self.database, b"scumble content v1")
 
+    def stream_key(self) -> bytes:
+        """The key from which those of a stream's log are derived, which never leaves this machine."""
+        return self._derived(self.database, b"scumble stream v1")
+
     @abstractmethod
     def noise_key(self) -> bytes:
         """The secret from which the noise of a drawn capacity is derived. It never leaves this machine."""

@@ -32,7 +32,7 @@ from scumble.privacy.budget import Budget, Exact, exact
 from scumble.privacy.noise import Noise
 from scumble.types import Domain, Schema, check_convertible, check_stated, parse_type, split_nullability
 from scumble.wire.catalog import Catalog, Run, Table
-from scumble.wire.charges import CAPACITY
+from scumble.wire.charges import CAPACITY, STREAM
 from scumble.wire.requests import Abandon, BeginLoad, Build, IndexOrder, Pay, Reserve
 
 if TYPE_CHECKING:
@@ -482,5 +482,5 @@ def spends_of(table: Table, orders: Sequence[IndexOrder], options: LoadOptions, 
 
 
 def _what(order: IndexOrder) -> str:
-    """What the ledger calls an index: its column, and never the capacity."""
-    return f'"{CAPACITY}"' if order.attribute == CAPACITY else order.attribute
+    """What the ledger calls an index: its column, and never the capacity, nor a stream."""
+    return f'"{order.attribute}"' if order.attribute in (CAPACITY, STREAM) else order.attribute

@@ -170,6 +170,10 @@ Describe = Callable[..., Description]
 """What DuckDB makes of the statement, or of other SQL over the same tables: asked for only where it is needed."""
 
 
+Added = Callable[[Table], pa.Table | None]
+"""The rows of a table that only its owner has, in all of its columns; None for none."""
+
+
 class Runner:
     """Runs the statements of one version of the database over one session."""
 
@@ -180,14 +184,15 @@ class Runner:
         self._readers: dict[AggregateQuery, GroupReader] = {}
         self._descriptions: dict[tuple[str, tuple[type, ...]], Description] = {}
 
-    def run(self, statement: Statement, parameters: Parameters) -> Result:
+    def run(self, statement: Statement, parameters: Parameters, added: Added | None = None) -> Result:
+        """Run a statement. `added` gives further rows of a table for DuckDB, of one that it was prepared to get."""
         self._local.begin()
         bound = statement.bind(parameters)
         query = bound.query
         describe = partial(self._described, query, statement, parameters)
         if isinstance(query, RowQuery):
             tables = {
-                fetch.name: self._fetched(fetch, access)
+                fetch.name: _with_added(self._fetched(fetch, access), fetch, added, statement)
                 for fetch, access in zip(query.fetches, bound.accesses, strict=True)
             }
             if query.direct is None:
@@ -291,6 +296,14 @@ class Runner:
         self._session.ask(ForgetPlans())
         self._plans.clear()
         self._numbers.clear()
+
+
+def _with_added(fetched: pa.Table, fetch: Fetch, added: Added | None, statement: Statement) -> pa.Table:
+    """What was fetched, and the further rows, all of them: DuckDB tests every condition again."""
+    more = added(fetch.table) if added is not None and fetch.table.id in statement.added_to else None
+    if more is None:
+        return fetched
+    return pa.concat_tables([fetched, _cast(more.select(fetched.column_names), fetched.schema)])
 
 
 def _cast(table: pa.Table, schema: pa.Schema) -> pa.Table:

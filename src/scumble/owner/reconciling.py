@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from scumble.owner.spends import Entry, Spend, load_partition
 from scumble.wire.catalog import Catalog
-from scumble.wire.charges import Charge
+from scumble.wire.charges import STREAM, Charge
 
 __all__ = ["Decision", "Learned", "TableBatches", "batches_of", "differences"]
 
@@ -57,6 +57,7 @@ def differences(
 ) -> Iterator[Decision | Learned]:
     """What to append, in order: docs/privacy.md section 2 says why this order never counts too little.
 
+    What a stream has cost stays settled: it is about batches to come, and none of them bears its name.
     `held` says that the database is held for writing. Then nobody else is about to draw: a spend that is open was left
     by a load that died, and is given back, unless a version shows its charge.
     """
@@ -65,7 +66,7 @@ def differences(
     paid = {(charge.table, charge.what, charge.batch) for charge in charges}
     for entry in loads:
         place = entry.table_id, entry.batch
-        if entry.id in settled and entry.table_id in tables and place not in shown:
+        if entry.id in settled and entry.table_id in tables and place not in shown and entry.what != STREAM:
             yield Decision("leave", entry.id)
         if entry.state == "open" and (place in shown or (entry.table_id, entry.what, entry.batch) in paid):
             yield Decision("draw", entry.id)
@@ -95,7 +96,7 @@ def _learned(
         new_rows = charge.new_rows and _comes_last(partition, batches, known)
         spend = Spend(more[0], f"{name} {charge.what}", more[1], charge.rows_per_user, partition, new_rows)
         known[partition] = epsilon + more[0], delta + more[1]
-        yield Learned(spend, charge.batch in batches)
+        yield Learned(spend, charge.batch in batches or charge.what == STREAM)
 
 
 def _comes_last(partition: tuple[str, str], batches: Sequence[str], known: Collection[tuple[str, str]]) -> bool:

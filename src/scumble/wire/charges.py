@@ -12,10 +12,12 @@ from typing import Any, Self
 from scumble.errors import InvalidParameter
 from scumble.wire.messages import from_fields, to_fields
 
-__all__ = ["CAPACITY", "Charge"]
+__all__ = ["CAPACITY", "STREAM", "Charge"]
 
 CAPACITY = "capacity"
-"""What a charge calls the drawing of a capacity; every other name is an indexed column's."""
+"""What a charge calls the drawing of a capacity; every other name but the next is an indexed column's."""
+STREAM = "(stream)"
+"""What a charge calls the sizes and times of all batches of a stream. Its batch is no batch, but names the stream."""
 
 _BATCH = re.compile("[0-9a-f]{32}")
 _MOST_BITS = 4096  # of an amount's two parts: the exact amounts that a ledger takes

@@ -33,6 +33,7 @@ from scumble.index.tally import Tally
 from scumble.lab.audit.bound import Features
 from scumble.lab.audit.database import database, restored, retried
 from scumble.lab.audit.run import Subject, tapped
+from scumble.lab.audit.streams import threshold, timer
 from scumble.lab.audit.tap import replaced
 from scumble.lab.comparators import CryptEpsilonIndex, DPBPlusTreeIndex, DPRMIIndex, FMIIndex, SpecialIndex, trained
 from scumble.lab.comparators.curves import TwoCurvesIndex, truncation_delta
@@ -328,6 +329,8 @@ _SUBJECTS: dict[str, Callable[[Fraction], Subject]] = {
     "dp-bplus-tree": dp_bplus_tree,
     "fmi": lambda e: _trained("fmi", FMIIndex, e, experts=1),
     "dp-rmi": lambda e: _trained("dp-rmi", DPRMIIndex, e, models=1, stages=1),
+    "stream-timer": timer,
+    "stream-threshold": threshold,
     "database": database,
     "retry": retried,
     "restore": restored,

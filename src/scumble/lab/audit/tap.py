@@ -30,7 +30,7 @@ from scumble._native import ffi, lib
 from scumble.index import slack
 from scumble.lab.audit.laws import BoundLaw, GaussianLaw, Impossible, LaplaceLaw, Law, Loss, rate_of
 from scumble.lab.comparators import trained, training
-from scumble.owner import loading
+from scumble.owner import loading, stream_policies
 from scumble.privacy import noise
 
 __all__ = ["Comparison", "Reading", "Tap", "replaced"]
@@ -90,7 +90,7 @@ class Tap:
             enter(replaced(noise, "lib", _Kernels(lib, self._drew)))
             enter(replaced(noise, "_add_from_stream", lambda *given: self._vector(vector, *given)))
             enter(replaced(training, "noisy_gradient", lambda *given: self._gradient(gradient, *given)))
-            for module in (slack, trained, loading):
+            for module in (slack, trained, loading, stream_policies):
                 enter(replaced(module, "release_bound", self._listening(module.release_bound, vector)))
             yield self
 

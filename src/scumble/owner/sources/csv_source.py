@@ -19,7 +19,7 @@ from scumble.errors import BadRows, FileError, InvalidParameter, NotFound, Scumb
 from scumble.owner.sources import Reading, Source, sliced
 from scumble.types import Domain, parse_type, split_nullability
 
-__all__ = ["LentFile", "key_type", "open_csv"]
+__all__ = ["LentFile", "key_type", "open_csv", "read_csv_text"]
 
 T = TypeVar("T")
 
@@ -27,6 +27,7 @@ _BLOCK_BYTES = 1 << 22
 _CELL = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?")
 _PARSE = re.compile(r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)")
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 10, 0.0005
+_FITTING = "cells have to be of the table's types"
 _DECLARE = "correct it, or declare another type for the column"
 _UNCLOSED = 'a quote within a cell is written twice, and the cell in quotes: "5"" disk"'
 
@@ -49,6 +50,34 @@ def open_csv(path: Path, reading: Reading) -> Source:
         return Source(schema, 0, iter(()), guessed=guessed)
     schema = file.schema(known)
     return Source(schema, None, sliced(file.batches(schema), reading.batch_rows), guessed=guessed)
+
+
+def read_csv_text(text: str, types: Mapping[str, str]) -> Any:
+    """An Arrow table of some lines, the first of which names the columns, whose types are all declared."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    names = next(csv.reader([text.partition("\n")[0]]), [])
+    options = arrow_csv.ConvertOptions(
+        column_types={name: pa.string() for name in names} | _known_types(names, types, {}),
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        null_values=[""],
+    )
+    try:
+        return arrow_csv.read_csv(
+            pa.BufferReader(text.encode()),
+            arrow_csv.ReadOptions(use_threads=False, block_size=max(_BLOCK_BYTES, 2 * len(text.encode()))),
+            arrow_csv.ParseOptions(newlines_in_values=True),
+            options,
+        )
+    except pa.ArrowException as error:
+        found, trouble = _CELL.match(str(error)), str(error)
+    if found is None:
+        raise BadRows("the lines have other numbers of cells than the first", hint="a cell with a comma needs quotes")
+    place = int(found[1])
+    column = names[place] if place < len(names) else None
+    raise BadRows(f"column {column!r}: a cell is {_not_a(trouble)}", hint=_FITTING, column=column)
 
 
 class LentFile:

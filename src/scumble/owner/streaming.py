@@ -1,0 +1,169 @@
+"""The streams of a database: what opens them, what they wait to send, and how queries here include that.
+
+It runs on the machine of the key's holder. Which tables have a stream here is public; what waits in a log is SECRET,
+and what is asked of the enclave must not depend on it. `Database` (owner/database.py) is this and the tables.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scumble.errors import InvalidParameter, Stale
+from scumble.owner.custody import Custody
+from scumble.owner.key_file import logged_tables, streams_path
+from scumble.wire.catalog import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from scumble.owner.ledger import Ledger
+    from scumble.owner.stream_segments import Content
+    from scumble.owner.streams import Behind, Stream, StreamStatus
+    from scumble.privacy.budget import Exact
+
+__all__ = ["Streaming"]
+
+
+class Streaming(Custody):
+    """A database whose tables can have streams."""
+
+    def stream(
+        self,
+        table: str,
+        every: float = 60,
+        rows: int = 256,
+        policy: str = "heartbeat",
+        epsilon: "Exact | None" = None,
+        *,
+        rows_per_user: int = 1,
+        told: "Callable[[Behind], None] | None" = None,
+    ) -> "Stream":
+        """Open a stream into a table: rows that are written to it are durable at once, and in the table soon.
+
+        `heartbeat` sends a batch of `rows` rows every so many seconds, full or not, and costs nothing. `timer` sends
+        all that waits, in a batch of a noisy size; `threshold` does so once about `rows` rows wait. Both cost epsilon
+        once, for all batches together, however often the stream is closed and opened again on the same terms.
+
+        While rows wait, queries here include them. If more wait than a batch takes, `told` is called; without it there
+        is a warning. One stream at a time can be open for a table. docs/streams.md says more.
+        """
+        from scumble.owner.stream_log import StreamLog
+        from scumble.owner.stream_policies import policy_named
+        from scumble.owner.stream_target import StreamTarget, open_stream
+
+        terms = policy_named(policy, rows=rows, epsilon=epsilon, rows_per_user=rows_per_user)
+        with self._turn:
+            self._check_no_transaction()
+            found = self._there(table)
+            log = StreamLog(self._log_path(found.id), self._log_keys, found.id)
+            target = StreamTarget(self._versions, found, self._paying, self._insert_alone)
+            stream = open_stream(target, log, terms, every, told, partial(self._streams.pop, found.id, None))
+            self._streams[found.id] = stream
+            return stream.start()
+
+    def stream_status(self, table: str) -> "StreamStatus | None":
+        """How the stream into a table stands, whoever has it open on this machine; None if there is none."""
+        from scumble.owner.streams import StreamStatus
+
+        with self._turn:
+            found = self._there(table)
+        stream = self._streams.get(found.id)
+        if stream is not None:
+            return stream.status()
+        log = self._log(found.id) if found.id in self._logged else None
+        if log is None or log.state is None:
+            return None
+        return StreamStatus.of_log(found.name, log.state, log.next_row - log.state.sent)
+
+    def waiting(self, table: str) -> "pa.Table | None":
+        """SECRET: the rows that were written to a stream here and are not in the table yet; None if there are none."""
+        with self._turn:
+            return self._versions.retrying(lambda: self._waiting(self._versions.catalog.table(table)))
+
+    @property
+    def _logged(self) -> frozenset[str]:
+        """PUBLIC: the ids of the tables that have a stream here."""
+        return logged_tables(self._versions.key_path)
+
+    def _waiting(self, table: Table) -> "pa.Table | None":
+        """The rows of a table's log that its newest version lacks. The catalog was read before the log is.
+
+        If the log knows of a batch that the catalog does not show, the catalog may be out of date: Stale, once. If it
+        is still so with the newest, a restore has taken that batch away.
+        """
+        if table.id not in self._logged:
+            return None
+        from scumble.owner.stream_log import waiting_in
+
+        batches = frozenset(batch for run in table.runs for batch in run.batches)
+        stream = self._streams.get(table.id)
+        found = waiting_in(self._log(table.id), batches) if stream is None else stream.waiting_for(batches)
+        lacks = None if found.last in batches else found.last
+        seen = self._versions.catalog.version
+        if lacks is not None and self._lacking.get(table.id) != (lacks, seen):
+            self._lacking[table.id] = lacks, seen
+            raise Stale("the table has changed", hint="ask again")
+        return found.rows
+
+    def close(self) -> None:
+        for stream in list(self._streams.values()):
+            stream.close()
+        super().close()
+
+    def _there(self, table: str) -> Table:
+        self._versions.refresh()
+        return self._versions.catalog.table(table)
+
+    def _check_no_transaction(self) -> None:
+        """Refuse what a rollback would undo although a log has it for done."""
+        if self.in_transaction:
+            raise InvalidParameter("a stream sends nothing within a transaction", hint="COMMIT or ROLLBACK it first")
+
+    def _insert_alone(self, table: str, rows: Any, *, capacity: int | None = None, batch: str | None = None) -> int:
+        """Insert a batch in a version of its own, once a transaction of another thread has ended."""
+        with self._turn:
+            self._check_no_transaction()
+            return self.insert(table, rows, capacity=capacity, batch=batch)
+
+    @property
+    @abstractmethod
+    def in_transaction(self) -> bool:
+        """Whether a transaction is under way, by BEGIN or in a `with` block."""
+
+    @abstractmethod
+    def insert(self, table: str, rows: object, *, capacity: int | None = None, batch: str | None = None) -> int:
+        """Insert rows into a table's tail: under the name of a batch, once."""
+
+    def _log(self, table_id: str) -> "Content":
+        """What the log of a stream says that is not open in this process."""
+        from scumble.owner.stream_log import read_log
+
+        return read_log(self._log_path(table_id), self._log_keys, table_id)
+
+    def _log_path(self, table_id: str) -> Path:
+        return streams_path(self._versions.key_path) / table_id
+
+    @property
+    def _log_keys(self) -> list[bytes]:
+        return [key.stream_key() for key in self._versions.key.candidates()]
+
+    @contextmanager
+    def _paying(self) -> "Iterator[Ledger]":
+        """The ledger, while the database is held for writing."""
+        with self._turn:
+            self._check_no_transaction()
+            with self._changing():
+                self._reconcile(held=True)
+                yield self.ledger
+
+    @cached_property
+    def _streams(self) -> "dict[str, Stream]":
+        return {}
+
+    @cached_property
+    def _lacking(self) -> dict[str, tuple[str, int]]:
+        """By a table's id: a batch that was sent and that it lacks, in the version where that was seen."""
+        return {}
