@@ -1,10 +1,12 @@
 """PEP 249 over a database, for pandas.read_sql and other tools that speak DB-API: `scumble.connect("clinic")`.
 
-Queries only: there is nothing to commit, and a connection shows the newest version. The errors are those of
-`scumble.errors`, whose tree is PEP 249's.
+A connection shows the newest version, and by default each change is one of its own at once (`autocommit`), since a
+transaction that is left open keeps all others from writing. `begin` starts one, or `with connection.transaction()`. The
+errors are those of `scumble.errors`, whose tree is PEP 249's.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,7 +22,6 @@ from scumble.errors import (
     OperationalError,
     ProgrammingError,
     ScumbleError,
-    UnsupportedQuery,
 )
 from scumble.owner.database import Database
 from scumble.owner.key_file import Passphrase
@@ -63,35 +64,55 @@ def connect(
     *,
     key: str | PathLike[str] | None = None,
     passphrase: Passphrase = None,
+    autocommit: bool = True,
     **connecting: Any,
 ) -> "Connection":
     """Open a database, in a folder or at scumble://HOST:PORT/NAME, as a PEP 249 connection.
 
-    `connecting` is what else `scumble.open` takes.
+    Without `autocommit`, the first change begins a transaction, as PEP 249 has it. `connecting` is what else
+    `scumble.open` takes.
     """
-    return Connection(opening.open(target, key=key, passphrase=passphrase, **connecting))
+    database = opening.open(target, key=key, passphrase=passphrase, **connecting)
+    return Connection(database, autocommit=autocommit)
 
 
 class Cursor:
-    """Runs queries one after the other, and fetches their rows. Not for several threads at a time."""
+    """Runs statements one after the other, and fetches their rows. Not for several threads at a time."""
 
     arraysize = 1
 
     def __init__(self, connection: "Connection") -> None:
         self.connection = connection
         self._result: Result | None = None
+        self._changed = -1
         self._closed = False
 
     def execute(self, operation: str, parameters: "Parameters" = ()) -> Self:
-        """Run a query; `?` takes parameters from a sequence, `$name` from a mapping."""
-        self._result = self._database.sql(operation, parameters or ())
+        """Run a statement; `?` takes parameters from a sequence, `$name` from a mapping."""
+        from scumble.owner.changing import ChangeReport
+
+        self._result, self._changed = None, -1
+        done = self._ready(operation).execute(operation, parameters or ())
+        if not isinstance(done, ChangeReport):
+            self._result = done
+        elif done.table:  # BEGIN and the like change nothing themselves
+            self._changed = done.rows
         return self
 
-    def executemany(self, operation: str, seq_of_parameters: Sequence["Parameters"]) -> Self:
-        """Raise NotSupportedError: it is for statements that change data, and there are none."""
-        raise UnsupportedQuery(
-            "executemany is for statements that change data", hint="call execute for each, or `load` to add rows"
-        )
+    def executemany(self, operation: str, seq_of_parameters: Iterable["Parameters"]) -> Self:
+        """Run a statement that changes rows with many sets of parameters, as one change.
+
+        An INSERT of one row of VALUES adds all rows in one batch, which takes room for them together.
+        """
+        self._result, self._changed = None, -1
+        self._changed = self._ready(operation).execute_many(operation, seq_of_parameters).rows
+        return self
+
+    def _ready(self, operation: str) -> Database:
+        """The database, with a transaction begun if this statement has to be in one."""
+        database = self._database
+        self.connection._begin_for(operation)
+        return database
 
     @property
     def description(self) -> list[Described] | None:
@@ -103,8 +124,8 @@ class Cursor:
 
     @property
     def rowcount(self) -> int:
-        """How many rows the last query returned; -1 before any."""
-        return -1 if self._result is None else len(self._result)
+        """How many rows the last query returned, or the last change has changed; -1 before any."""
+        return self._changed if self._result is None else len(self._result)
 
     def fetchone(self) -> "Row | None":
         """The next row, or None after the last."""
@@ -168,8 +189,9 @@ class Connection:
     ProgrammingError = ProgrammingError
     NotSupportedError = NotSupportedError
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, autocommit: bool = True) -> None:
         self._database: Database | None = database
+        self._autocommit = autocommit
 
     @property
     def database(self) -> Database:
@@ -185,13 +207,52 @@ class Connection:
     def execute(self, operation: str, parameters: "Sequence[Any] | Mapping[str, Any]" = ()) -> Cursor:
         return self.cursor().execute(operation, parameters)
 
+    def executemany(self, operation: str, seq_of_parameters: "Iterable[Parameters]") -> Cursor:
+        return self.cursor().executemany(operation, seq_of_parameters)
+
+    @property
+    def autocommit(self) -> bool:
+        """Whether each change is a version of its own, unless `begin` was called. To set it commits what is open.
+
+        Without it, the first change begins a transaction, which lasts until `commit` or `rollback`. Nobody else can
+        change the database meanwhile.
+        """
+        return self._autocommit
+
+    @autocommit.setter
+    def autocommit(self, autocommit: bool) -> None:
+        self.commit()
+        self._autocommit = autocommit
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.database.in_transaction
+
+    def begin(self) -> None:
+        """Begin a transaction: what is changed from now on becomes one version with `commit`."""
+        self.database.execute("BEGIN")
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """A `with` block whose changes become one version, or none if it fails."""
+        return self.database.transaction()
+
     def commit(self) -> None:
-        """Do nothing: queries change nothing."""
-        self.database  # noqa: B018  refuses if it is closed
+        """Commit the transaction that is open; do nothing if there is none."""
+        if self.database.in_transaction:
+            self.database.execute("COMMIT")
 
     def rollback(self) -> None:
-        """Do nothing: queries change nothing."""
-        self.database  # noqa: B018  refuses if it is closed
+        """Give up the transaction that is open; do nothing if there is none."""
+        if self.database.in_transaction:
+            self.database.execute("ROLLBACK")
+
+    def _begin_for(self, operation: str) -> None:
+        """Begin a transaction for a change, if it should be in one and is not."""
+        from scumble.sql.parse import is_control, is_query
+
+        if self._autocommit or self.database.in_transaction or is_query(operation) or is_control(operation):
+            return
+        self.begin()
 
     def close(self) -> None:
         if self._database is not None:

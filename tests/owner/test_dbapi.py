@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pandas as pd
@@ -14,7 +15,7 @@ import pytest
 
 import scumble
 from scumble import dbapi, errors
-from scumble.errors import ScumbleError, UnsupportedQuery
+from scumble.errors import ScumbleError
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_errors_form_the_tree_of_pep_249() -> None:
         ("SELECT a FROM nothing", dbapi.ProgrammingError),
         ("SELECT FROM WHERE", dbapi.ProgrammingError),
         ("SELECT ? FROM t", dbapi.ProgrammingError),
-        ("DELETE FROM t", dbapi.NotSupportedError),
+        ("ATTACH 'other.db'", dbapi.NotSupportedError),
         ("SELECT sum(a * 4611686018427387904 * 4611686018427387904 * 32) FROM t", dbapi.DataError),
     ],
 )
@@ -129,11 +130,95 @@ def test_values_of_every_width_come_and_go(tmp_path: Path) -> None:
         assert cursor.execute(count, {"token": token, "huge": Decimal("1e20")}).fetchone() == (1,)
 
 
-def test_nothing_is_changed_through_it(connection: dbapi.Connection) -> None:
-    connection.commit()
+def test_changes_are_counted_and_committed_at_once(connection: dbapi.Connection) -> None:
+    cursor = connection.cursor()
+    assert cursor.execute("UPDATE t SET b = ? WHERE a > 1", ("z",)).rowcount == 2
+    assert cursor.description is None
+    with pytest.raises(ScumbleError, match="no result"):
+        cursor.fetchall()
+    assert cursor.execute("DELETE FROM t WHERE a = 9").rowcount == 0
+    assert cursor.execute("INSERT INTO t VALUES (5, 'five')").rowcount == 1
+    connection.rollback()  # there is nothing to roll back
+    assert connection.execute("SELECT a, b FROM t ORDER BY a").fetchall() == [(1, "x"), (2, "z"), (3, "z"), (5, "five")]
+
+
+def test_many_rows_are_one_insert(connection: dbapi.Connection) -> None:
+    before, version = connection.database.table("t").capacity, connection.database.version
+    cursor = connection.executemany("INSERT INTO t VALUES (?, upper(?))", [(n % 10, f"n{n}") for n in range(300)])
+    assert cursor.rowcount == 300
+    assert connection.database.table("t").capacity == before + 512
+    assert connection.database.version == version + 1
+    assert connection.execute("SELECT count(*), min(b), max(b) FROM t WHERE b LIKE 'N%'").fetchall() == [
+        (300, "N0", "N99")
+    ]
+    named = connection.executemany("INSERT INTO t (b, a) VALUES ($b, $a)", [{"a": 7, "b": None}, {"a": "8", "b": 1.5}])
+    assert named.rowcount == 2
+    assert connection.execute("SELECT a, b FROM t WHERE a IN (7, 8) AND (b IS NULL OR b = '1.5')").fetchall() == [
+        (7, None),
+        (8, "1.5"),
+    ]
+    upserted = connection.executemany(
+        "INSERT INTO t VALUES (?, ?) ON CONFLICT (a) DO UPDATE SET b = excluded.b", [(1, "one"), (2, "two")]
+    )
+    assert upserted.rowcount >= 2
+    assert connection.execute("SELECT DISTINCT b FROM t WHERE a = 1").fetchall() == [("one",)]
+
+
+def test_many_other_statements_are_one_change(connection: dbapi.Connection) -> None:
+    version = connection.database.version
+    assert connection.executemany("UPDATE t SET b = ? WHERE a = ?", [("p", 1), ("q", 2), ("r", 9)]).rowcount == 2
+    assert connection.database.version == version + 1
+    with pytest.raises(dbapi.Error):
+        connection.executemany("UPDATE t SET b = ? WHERE a = ?", [("lost", 1), ("far too long" * 9, 2)])
+    assert connection.execute("SELECT b FROM t WHERE a < 3 ORDER BY a").fetchall() == [("p",), ("q",)]
+    assert connection.executemany("DELETE FROM t WHERE a = ?", []).rowcount == 0
+
+
+@pytest.mark.parametrize(
+    ("sql", "sets", "kind"),
+    [
+        ("SELECT ?", [(1,)], dbapi.NotSupportedError),
+        ("COMMIT", [()], dbapi.NotSupportedError),
+        ("INSERT INTO t VALUES (?, ?)", [(1, "a"), (2,)], dbapi.ProgrammingError),
+        ("INSERT INTO t VALUES (?, ?)", [{"a": 1}], dbapi.ProgrammingError),
+        ("INSERT INTO t VALUES (?, ?)", [(1, "a"), ("no number", "b")], dbapi.Error),
+        ("INSERT INTO t VALUES (?, ?)", [(1, "a"), (77, "b")], dbapi.Error),  # no key of the index
+        ("INSERT INTO t VALUES (?)", [(1,)], dbapi.ProgrammingError),
+    ],
+)
+def test_bad_sets_of_parameters_change_nothing(
+    connection: dbapi.Connection, sql: str, sets: list[Any], kind: type[Exception]
+) -> None:
+    with pytest.raises(kind) as refused:
+        connection.executemany(sql, sets)
+    assert "no number" not in str(refused.value)
+    assert connection.execute("SELECT count(*) FROM t").fetchall() == [(3,)]
+
+
+def test_transactions_are_begun_or_implied(connection: dbapi.Connection, tmp_path: Path) -> None:
+    assert connection.autocommit
+    connection.begin()
+    connection.execute("DELETE FROM t WHERE a = 1")
+    assert connection.in_transaction
     connection.rollback()
-    with pytest.raises(UnsupportedQuery):
-        connection.cursor().executemany("INSERT INTO t VALUES (?, ?)", [(1, "a")])
+    with connection.transaction():
+        connection.execute("DELETE FROM t WHERE a = 1")
+    connection.autocommit = False
+    connection.execute("SELECT count(*) FROM t")
+    before = connection.in_transaction  # a query begins none: it would keep others from writing
+    connection.execute("DELETE FROM t WHERE a = 2")
+    assert (before, connection.in_transaction) == (False, True)
+    with dbapi.connect(tmp_path / "db") as other:
+        assert other.execute("SELECT count(*) FROM t").fetchall() == [(2,)]
+        connection.commit()
+        assert other.execute("SELECT count(*) FROM t").fetchall() == [(1,)]
+    connection.execute("DELETE FROM t")
+    connection.close()  # rolls back
+    with dbapi.connect(tmp_path / "db", autocommit=False) as other:
+        other.execute("INSERT INTO t VALUES (6, 'six')")
+        other.autocommit = True  # commits
+        assert not other.in_transaction
+        assert other.execute("SELECT a FROM t ORDER BY a").fetchall() == [(3,), (6,)]
 
 
 def test_closed_is_closed(connection: dbapi.Connection) -> None:

@@ -16,6 +16,7 @@ from sqlglot import exp
 from scumble.errors import BadRows, InvalidParameter, UnsupportedQuery
 from scumble.owner.encoding import encode_rows
 from scumble.owner.inserting import arranged_rows, insert, units
+from scumble.owner.parameter_rows import has_one_row, parameter_rows
 from scumble.sql import AggregateQuery, Statement
 from scumble.sql.changes import Change, change_of, keyed_change
 from scumble.sql.explain import explain
@@ -69,6 +70,19 @@ class Changes:
             return self._update_from(parsed, tree, params)
         change = self.planned(parsed, params)
         return ChangeReport(change.kind, change.table.name, sum(self.carry_out(change)))
+
+    def run_many(self, parsed: Parsed, sets: "Sequence[Parameters]") -> ChangeReport:
+        """Carry out one statement with many sets of parameters; an INSERT of a row, once with all rows."""
+        tree = parsed.tree
+        if not isinstance(tree, exp.Insert) or not has_one_row(tree) or not sets:
+            reports = [self.run(parsed, params) for params in sets]
+            return ChangeReport(
+                tree.key.upper(), reports[0].table if reports else "", sum(each.rows for each in reports)
+            )
+        inserting = self._inserting(parsed, tree, sets[0], None)
+        return self._added(
+            parsed, inserting, self._arranged(parsed, inserting, parameter_rows(self._local, parsed, sets))
+        )
 
     def explained(self, parsed: Parsed, params: "Parameters", capacity: int | None = None) -> ChangeExplanation:
         """Say what a statement would do: rows that it has itself are worked out, and the enclave is asked nothing."""
@@ -133,7 +147,9 @@ class Changes:
 
     def _insert(self, parsed: Parsed, tree: exp.Insert, params: "Parameters", capacity: int | None) -> ChangeReport:
         inserting = self._inserting(parsed, tree, params, capacity)
-        rows = self._rows(parsed, inserting, params)
+        return self._added(parsed, inserting, self._rows(parsed, inserting, params))
+
+    def _added(self, parsed: Parsed, inserting: "_Inserting", rows: pa.Table) -> ChangeReport:
         if inserting.conflict is not None:
             return self._upsert(parsed, inserting, rows)
         added = insert(self._versions, inserting.table, [*rows.to_batches()], inserting.capacity)
@@ -159,7 +175,10 @@ class Changes:
 
     def _rows(self, parsed: Parsed, inserting: "_Inserting", params: "Parameters") -> pa.Table:
         """The rows to insert, with all columns of the table."""
-        found, names, table = self.asking.run(inserting.query, params).arrow(), inserting.names, inserting.table
+        return self._arranged(parsed, inserting, self.asking.run(inserting.query, params).arrow())
+
+    def _arranged(self, parsed: Parsed, inserting: "_Inserting", found: pa.Table) -> pa.Table:
+        names, table = inserting.names, inserting.table
         if inserting.by_name:
             names = self._named(parsed, table, [exp.to_identifier(name) for name in found.column_names])
         if len(names) != found.num_columns:

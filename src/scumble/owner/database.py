@@ -6,14 +6,14 @@ granted for an analyst. What leaves for the provider is sealed; what comes back 
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from scumble.errors import Busy, InvalidParameter, ScumbleError, Unavailable, Unfinished, Unwitnessed
+from scumble.errors import Busy, InvalidParameter, ScumbleError, Unavailable, Unfinished, UnsupportedQuery, Unwitnessed
 from scumble.owner.custody import amounts
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.keys import OwnerKey
@@ -187,6 +187,18 @@ class Database(Streaming):
 
         self._defines = True
         return Defining(self._versions, self._local, changes).run(definition, params, capacity)
+
+    def execute_many(self, statement: str, sets: "Iterable[Parameters]") -> "ChangeReport":
+        """Carry out a statement that changes rows with many sets of parameters, as one change.
+
+        An INSERT of one row of VALUES is done once with all rows, which go to the tail together.
+        """
+        from scumble.sql.parse import is_control, is_query, parse
+
+        if is_query(statement) or is_control(statement):
+            raise UnsupportedQuery("only a change takes many sets of parameters", hint="execute a query for each set")
+        parsed, given = parse(statement, change=True), list(sets)
+        return self._changed_by(lambda changes: changes.run_many(parsed, given))
 
     def insert(self, table: str, rows: object, *, capacity: int | None = None, batch: str | None = None) -> int:
         """Insert rows into a table: a frame, a file, or a list of dictionaries or tuples. It costs no epsilon.
