@@ -567,6 +567,40 @@ def test_a_table_that_a_grant_names_keeps_its_name_and_analysts_define_nothing(c
     assert [table.name for table in owner.tables] == ["calls", "staff"]
 
 
+def test_what_was_defined_is_kept_up_like_anything_else(db: Database, tmp_path: Path) -> None:
+    """Flushed by the declared terms, merged and vacuumed, with columns and indexes that came later."""
+    known = duckdb.connect(":memory:")
+    both = [
+        "CREATE TABLE t (k integer NOT NULL, name varchar(20))",
+        "INSERT INTO t VALUES (1, 'a'), (2, 'b'), (50, 'c')",
+        "ALTER TABLE t ADD COLUMN more integer DEFAULT 9",
+        "DELETE FROM t WHERE k = 2",
+    ]
+    later = ["INSERT INTO t VALUES (7, 'late', 3)", "UPDATE t SET more = 4 WHERE k = 50", "DELETE FROM t WHERE k = 1"]
+    queries = "SELECT * FROM t", "SELECT * FROM t WHERE k < 9", "SELECT k FROM t WHERE more > 3"
+    for statement in both:
+        known.execute(statement)
+        db.execute(statement)
+    db.execute("CREATE INDEX ON t (k) WITH (domain = 'int:0:99', epsilon = 1)")
+    assert db.flush("t") is not None
+    assert db.ledger.spent() == 1
+    _same(db, known, *queries)
+    db.execute("CREATE INDEX ON t (more) WITH (domain = 'int:0:99', epsilon = 1)")
+    assert db.ledger.spent() == 2
+    for statement in (*later, "ALTER TABLE t ADD COLUMN last varchar(3)", "UPDATE t SET last = 'x' WHERE k = 7"):
+        known.execute(statement)
+        db.execute(statement)
+    db.flush("t")
+    _same(db, known, *queries)
+    db.compact("t")
+    _same(db, known, *queries)
+    db.vacuum("t")
+    for statement in ("ALTER TABLE t DROP COLUMN name", "ALTER TABLE t RENAME COLUMN more TO less"):
+        known.execute(statement)
+        db.execute(statement)
+    _lived_through(db, tmp_path, known, "SELECT * FROM t WHERE less < 50", "SELECT less FROM t WHERE k = 7")
+
+
 # --- transactions ------------------------------------------------------------------------------------
 
 

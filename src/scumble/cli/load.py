@@ -84,6 +84,10 @@ def load(
     again: Annotated[
         bool, typer.Option("--again", help="Load rows that were loaded before once more. The cost adds up.")
     ] = False,
+    replace_rows: Annotated[
+        bool,
+        typer.Option("--replace", help="Put these rows in place of all that the table has. The cost adds up."),
+    ] = False,
     page_rows: Annotated[
         int | None, typer.Option(metavar="N", help="Rows in a page: a power of two; 1024, or without an index 4096.")
     ] = None,
@@ -151,6 +155,7 @@ def load(
         query=query,
         new_rows=new_rows,
         again=again,
+        replace=replace_rows,
         schema=schema,
         types_from_data=types_from_data,
     )

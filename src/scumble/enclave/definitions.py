@@ -104,7 +104,7 @@ def _add_column(version: OpenVersion, request: requests.AddColumn) -> OpenVersio
     _check_words(column, request.words)
     schema = Schema((*table.schema.columns, column))
     wider = replace(table, schema=schema, comments=(*table.comments, *request.comments))
-    runs = tuple(_with_column(version, wider, run, request.words) if run.columns is None else run for run in table.runs)
+    runs = tuple(_with_column(version, wider, run, request.words) for run in table.runs)
     return _having(version, replace(wider, runs=runs))
 
 
@@ -129,9 +129,14 @@ def _row(words: tuple[int, ...]) -> Words:
 
 
 def _with_column(version: OpenVersion, table: Table, run: Run, words: tuple[int, ...]) -> Run:
-    """A run with a layer over all of its pages that has the table's last column, the same value in every row."""
+    """A run with a layer over all of its pages that has the table's last column, the same value in every row.
+
+    One that holds some columns only stays without it.
+    """
     place = len(table.schema) - 1
-    column = table.schema.columns[place]
+    column, based = table.schema.columns[place], place if run.based is None else run.based
+    if run.columns is not None:
+        return replace(run, based=based)
     layer = LayerWriter(version.storage, version.keys, table, run, (place,), (0, run.pages))
     step = max(1, ADDED_ROWS // run.page_rows)
     for first in range(0, run.pages, step):
@@ -140,7 +145,7 @@ def _with_column(version: OpenVersion, table: Table, run: Run, words: tuple[int,
         values[:] = _row(words)
         valid = np.full(rows, words[-1], np.uint8) if column.nullable else None
         layer.write(place, first, values[:, 0] if column.type.words == 1 else values, valid)
-    return replace(run, layers=(*run.layers, layer.finish()))
+    return replace(run, layers=(*run.layers, layer.finish()), based=based)
 
 
 def _drop_column(version: OpenVersion, request: requests.DropColumn) -> OpenVersion:

@@ -452,7 +452,7 @@ def reseal_run(
     columns = None if run.columns is None else _moved_up(run.columns, without)
     if columns is not None and len(columns) == len(table.schema):
         columns = None
-    renamed = replace(run, id=name, layers=(), columns=columns)
+    renamed = replace(run, id=name, layers=(), columns=columns, based=None)
     writer = RunWriter(storage, keys, table, name, run.pages, run.page_rows, columns)
     if run.tally is not None:
         renamed = replace(renamed, tally=keep_tally(storage, keys, reader.tally()))

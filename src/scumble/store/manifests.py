@@ -125,7 +125,7 @@ def _table_shapes(fields: dict[str, Any]) -> list[tuple[str, Shape]]:
             raise ValueError
         pages, held = -(-capacity // page_rows), run.get("columns", range(len(row_bits)))
         sizes = [page_rows * size // 8 + TAG_BYTES for size in row_bits]
-        based = sizes[: len(run["tag_hashes"])]  # a column that was added since lies in layers
+        based = sizes[: run.get("based", len(sizes))]  # a column that was added since lies in layers
         shape = [(pages if place in held else 0, size) for place, size in enumerate(based)]
         shapes.append((run["id"], Shape.of(shape)))
         for layer in run.get("layers", ()):

@@ -71,6 +71,7 @@ class Run:
     what was rewritten since, oldest first. A run of the `tail` has no index, and belongs to every copy of the table.
     `merged` names the batches that were made one, if it is not of a single one. `moved` rows were in the table before,
     and have other keys now. Rows of an `erased` run that were deleted have no values any more.
+    Its own object has the first `based` columns of the table: those that were added since lie in layers alone.
     """
 
     id: str
@@ -87,6 +88,7 @@ class Run:
     moved: bool = False
     tally: Kept | None = None
     erased: bool = False
+    based: int | None = None
 
     @property
     def batches(self) -> tuple[str, ...]:
@@ -99,8 +101,8 @@ class Run:
         return -(-self.capacity // self.page_rows)
 
     def is_based(self, place: int) -> bool:
-        """Whether its own object has a column: one that was added to the table since lies in layers alone."""
-        return 0 <= place < len(self.tag_hashes)
+        """Whether its own object has a column that it holds."""
+        return self.based is None or place < self.based
 
     def holds(self, places: Iterable[int]) -> bool:
         """Whether it has all of these columns."""
@@ -143,6 +145,7 @@ class Run:
             "moved": self.moved or None,
             "tally": None if self.tally is None else asdict(self.tally),
             "erased": self.erased or None,
+            "based": self.based,
         }
         return stated | {name: value for name, value in more.items() if value is not None}
 
@@ -293,6 +296,8 @@ class Table:
 
     def _is_complete(self, run: Run) -> bool:
         """Whether a layer has all pages of each column that the run's own object lacks."""
+        if run.based is not None and not 0 < run.based <= len(self.schema):
+            return False
         added = {place for layer in run.layers if layer.pages == run.pages for place in layer.columns}
         return all(run.is_based(place) or place in added for place in self.held(run))
 
