@@ -13,7 +13,9 @@ from scumble.cli.database import Json, Key, check_there
 from scumble.cli.terminal import print_result
 from scumble.errors import FileError
 from scumble.owner import key_file
+from scumble.owner.composition import row_costs
 from scumble.owner.ledger import Ledger
+from scumble.privacy.budget import show as exactly
 
 __all__ = ["app"]
 
@@ -134,4 +136,12 @@ def _print(ledger: Ledger, *, as_json: bool) -> None:
         "delta_remaining": ledger.remaining_delta(),
     }
     numbers = {name: float(amount) for name, amount in amounts.items()}
-    print_result({"path": str(ledger.path), **numbers, "entries": entries}, lines, as_json=as_json)
+    costs = row_costs(ledger.loads())
+    lines += [
+        f"{name}: a row costs {exactly(cost.presence)} to be there, {exactly(cost.change)} more for each change "
+        "of an indexed column, and nothing for other changes"
+        for name, cost in costs.items()
+    ]
+    rows = {name: {"presence": float(cost.presence), "change": float(cost.change)} for name, cost in costs.items()}
+    about = {"path": str(ledger.path), **numbers, "rows": rows, "entries": entries}
+    print_result(about, lines, as_json=as_json)

@@ -10,9 +10,10 @@ from fractions import Fraction
 from math import inf
 from typing import NamedTuple
 
+from scumble.owner.spends import Entry
 from scumble.privacy.budget import Loss, Partition, room, total
 
-__all__ = ["Account", "Spent", "TableCost", "losses_before", "with_losses"]
+__all__ = ["Account", "RowCost", "Spent", "TableCost", "losses_before", "row_costs", "with_losses"]
 
 ZERO = Fraction(0)
 
@@ -88,6 +89,34 @@ class TableCost:
     def total(self) -> Fraction:
         """The most that any row has lost."""
         return max(self.outside, max(self._inside.values(), default=-self._common) + self._common)
+
+
+class RowCost(NamedTuple):
+    """The epsilon that one row of a table has lost, by what was done to it: docs/privacy.md section 10.2.
+
+    `presence` is for a row that was loaded or inserted once, `change` for each time that one of its indexed columns
+    was updated, which makes it a row of one more batch. Updates of other columns, and its deletion, cost nothing.
+    """
+
+    presence: Fraction
+    change: Fraction
+
+    def with_changes(self, changes: int) -> Fraction:
+        """For a row that was changed so often."""
+        return self.presence + changes * self.change
+
+
+def row_costs(loads: Iterable[Entry]) -> dict[str, RowCost]:
+    """For each table that something was released of, what a row of it has lost, under the table's name.
+
+    A row is in one batch for each thing that is released of them, so that the dearest counts; it is in one more for
+    each change, and these add up.
+    """
+    dearest: dict[str, dict[str, Fraction]] = {}
+    for load in loads:
+        of_table = dearest.setdefault(load.table_name, {})
+        of_table[load.what] = max(of_table.get(load.what, ZERO), load.epsilon)
+    return {name: RowCost(*[sum(costs.values(), ZERO)] * 2) for name, costs in dearest.items()}
 
 
 class Account:
