@@ -123,7 +123,9 @@ def clean_files(home: Path, db: Database) -> set[str]:
     """The files that there have to be, and no others."""
     names = {"db.key", "db.ledger", "db.anchor", "db/HEAD", "db/database.json"}
     for table in db.tables:
-        names |= {f"db/runs/{run.id}.{suffix}" for run in table.runs for suffix in ("pages", "tags")}
+        runs = [run.id for run in table.runs] + [layer.id for run in table.runs for layer in run.layers]
+        runs += [run.tally.id for run in table.runs if run.tally is not None]
+        names |= {f"db/runs/{name}.{suffix}" for name in runs for suffix in ("pages", "tags")}
     manifests = sorted(path.name for path in (home / "db" / "manifests").iterdir())
     packs = [unpack_links((home / "db" / "manifests" / name).read_bytes()) for name in manifests if ".links" in name]
     versions = [link.draft.version for links in packs for link in links]

@@ -4,6 +4,7 @@
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import histories
 import pytest
@@ -12,6 +13,7 @@ from histories import Reference
 import scumble
 from scumble.owner.changing import ChangeReport
 from scumble.owner.database import Database
+from serving import serving
 
 
 def _database(folder: Path, rng: Random, count: int) -> tuple[Database, Reference]:
@@ -61,3 +63,35 @@ def test_a_history_of_changes_is_that_of_duckdb(tmp_path: Path, seed: int) -> No
         again.rekey()
         _check(again, reference, rng)
         assert again.ledger.spent() == epsilon
+
+
+def test_a_history_at_a_service_with_a_reader_beside_it(tmp_path: Path) -> None:
+    """Two enclaves, one client that changes rows, and one that reads them: it sees versions as a whole."""
+    rng = Random(77)  # noqa: S311
+    found = histories.table(histories.rows(rng, 200))
+    reference = Reference(found)
+    with (
+        serving(tmp_path / "service", "--enclaves", "2") as service,
+        service.create("db", tmp_path, limit=100) as db,
+        service.open("db", tmp_path) as reader,
+    ):
+        options: dict[str, Any] = {"types": histories.TYPES, "capacity": 256, "page_rows": 64}
+        db.load("t", found, indexes=histories.INDEXES, **options)
+        for number in range(8):
+            made = histories.statement(rng)
+            report = db.execute(made.sql, made.params)
+            assert isinstance(report, ChangeReport)
+            assert report.rows == reference.execute(made), made.sql
+            _check(reader, reference, rng)
+            if number == 4:
+                before = reference.rows()
+                with db.transaction():
+                    db.execute("DELETE FROM t")
+                    assert sorted(reader.sql("SELECT * FROM t").fetchall(), key=repr) == before
+                    db.insert("t", found)
+                reference.connection.execute("DELETE FROM t")
+                reference.connection.execute("INSERT INTO t SELECT * FROM found")
+        db.compact("t")
+        _check(reader, reference, rng)
+        reader.flush("t", indexes=histories.INDEXES)
+        _check(db, reference, rng)

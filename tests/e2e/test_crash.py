@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import clean_files, copy, counted, create, expected, files, in_a_child, load, reopen, stored, sums
+from databases import clean_files, copy, counted, create, expected, files, in_a_child, load, reopen, rows, stored, sums
 
 from scumble.errors import ScumbleError
 from scumble.owner import ledger_log
@@ -134,26 +134,55 @@ def _opened(work: Callable[[Database], object]) -> Job:
 
 
 _second_batch = _opened(lambda db: load(db, "t", 100, 2, capacity=112))
+
+
+def _all_at_once(db: Database) -> None:
+    with db.transaction():
+        db.insert("t", rows(20, 2))
+        db.execute("DELETE FROM t WHERE k >= 50")
+        db.execute("UPDATE t SET k = 1 WHERE k = 0")
+
+
+def _keys(*seeds: int, count: int = 100) -> list[int]:
+    return [key for seed in seeds for key in rows(count, seed)["k"].to_pylist()]
+
+
+LOADED, MOVED = sums(1, count=100), [min(key, 60) for key in _keys(1)]
+KEPT = [key for key in _keys(1) if key < 50]
+SETTLED = [max(key, 1) for key in [*_keys(1), *_keys(2, count=20)] if key < 50]
+WITH_TAIL = LOADED[0] + 20, LOADED[1] + sum(_keys(2, count=20))
 JOBS = {
-    "first load": (_opened(lambda db: load(db, "t", 100, 1, capacity=None)), False, (0, 0), sums(1, count=100)),
-    "second batch": (_second_batch, True, sums(1, count=100), sums(1, 2, count=100)),
-    "drop": (_opened(lambda db: db.drop("t")), True, sums(1, count=100), (0, 0)),
-    "rekey": (_opened(Database.rekey), True, sums(1, count=100), sums(1, count=100)),
+    "first load": (_opened(lambda db: load(db, "t", 100, 1, capacity=None)), "", (0, 0), LOADED),
+    "second batch": (_second_batch, "t", LOADED, sums(1, 2, count=100)),
+    "drop": (_opened(lambda db: db.drop("t")), "t", LOADED, (0, 0)),
+    "rekey": (_opened(Database.rekey), "t and tail", WITH_TAIL, WITH_TAIL),
+    "insert": (_opened(lambda db: db.insert("t", rows(20, 2))), "t", LOADED, WITH_TAIL),
+    "delete": (_opened(lambda db: db.execute("DELETE FROM t WHERE k >= 50")), "t", LOADED, (len(KEPT), sum(KEPT))),
+    "move": (_opened(lambda db: db.execute("UPDATE t SET k = 60 WHERE k > 60")), "t", LOADED, (100, sum(MOVED))),
+    "transaction": (_opened(_all_at_once), "t", LOADED, (len(SETTLED), sum(SETTLED))),
+    "flush": (_opened(lambda db: db.flush("t")), "t and tail", WITH_TAIL, WITH_TAIL),
+    "compact": (_opened(lambda db: db.compact("t")), "t and tail", WITH_TAIL, WITH_TAIL),
+    "vacuum": (_opened(lambda db: db.vacuum()), "t and tail", WITH_TAIL, WITH_TAIL),
 }
+TWO_VERSIONS = ("first load", "second batch", "flush")  # they are paid for in one, and built in the next
 
 
-def _origin(home: Path, loaded: bool) -> tuple[int, int]:
+def _origin(home: Path, prepared: str) -> tuple[int, int]:
     with create(home) as db:
         load(db, "other", 30, 3)
-        if loaded:
+        if prepared:
             load(db, "t", 100, 1, capacity=112)
+        if prepared == "t and tail":
+            for some in (rows(10, 2), rows(20, 2).slice(10)):
+                db.insert("t", some)
+            db.execute("UPDATE t SET good = NULL WHERE k < 40")
         return db.version, len(db.ledger.entries())
 
 
 def _check_job(tmp_path: Path, name: str, half: bool, every: int) -> None:
-    job, loaded, old, new = JOBS[name]
+    job, prepared, old, new = JOBS[name]
     origin, home = tmp_path / "origin", tmp_path / "home"
-    version, spends = _origin(origin, loaded)
+    version, spends = _origin(origin, prepared)
     outcomes = []
     failures: dict[str, list[int]] = {}
     number, died = 1 - every, True
@@ -164,8 +193,10 @@ def _check_job(tmp_path: Path, name: str, half: bool, every: int) -> None:
         try:
             _check_ledger(home, spends, said)
             with reopen(home) as db:
-                state = _state(db, "t", old, new) if old != new else "old" if db.version == version else "new"
-                done, steps = db.version - version, 2 if name in ("first load", "second batch") else 1
+                state = _state(db, "t", old, new)
+                if old == new:
+                    state = "new" if db.version - version == (2 if name in TWO_VERSIONS else 1) else "old"
+                done, steps = db.version - version, 2 if name in TWO_VERSIONS else 1
                 assert done == steps if state == "new" else done < steps  # a load is paid for before it is built
                 assert counted(db, "other") == sums(3, count=30)
                 _check_goes_on(home, db)
@@ -231,7 +262,7 @@ def test_a_database_whose_making_was_cut_short_at_any_call_can_be_made(tmp_path:
 def test_all_rows_are_there_after_a_kill_in_the_second_batch(tmp_path: Path) -> None:
     """The premise of the counts above: they are those of whole tables, row by row."""
     origin, home = tmp_path / "origin", tmp_path / "home"
-    _origin(origin, True)
+    _origin(origin, "t")
     for number in (30, 10_000):
         copy(origin, home)
         died, _ = _dies(home, _second_batch, number, half=True)
