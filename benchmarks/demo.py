@@ -53,6 +53,13 @@ QUERIES = (
     ),
     ("No index helps: a scan of the whole table", "SELECT count(*), avg(age) FROM visits WHERE diagnosis IS NULL"),
 )
+CHANGES = (
+    "UPDATE visits SET diagnosis = 'stroke' WHERE day = '2025-06-02' AND amount BETWEEN 500 AND 905",
+    "DELETE FROM visits WHERE patient = 4711",
+    "INSERT INTO visits SELECT * FROM visits WHERE day = '2025-06-02' AND amount < 50 LIMIT 100",
+)
+AFTER_CHANGES = "SELECT diagnosis, count(*), sum(amount) FROM visits WHERE day = '2025-06-02' GROUP BY ALL ORDER BY ALL"
+QUESTIONS = len(QUERIES) + len(CHANGES)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -69,13 +76,14 @@ def main(arguments: list[str] | None = None) -> int:
         right = _ask_all(database, plain)
         _look_back(database, home)
         _draw(database, options.output, plain)
+        right += _change_all(database, plain)
     expected = over_a_network(options.output, plain, TYPES, _say, _print)
     _say(
-        f"\nDone in {perf_counter() - begun:.0f} s: {right} of {len(QUERIES)} answers equal DuckDB's. The database is "
+        f"\nDone in {perf_counter() - begun:.0f} s: {right} of {QUESTIONS} answers equal DuckDB's. The database is "
         "still there, for scumble query, explain, transcript and check, or:"
     )
     print(f"    scumble shell {home}")
-    return 0 if expected and right == len(QUERIES) else 1
+    return 0 if expected and right == QUESTIONS else 1
 
 
 def _load(database: scumble.Database, home: Path, plain: Any) -> None:
@@ -176,6 +184,35 @@ def _look_back(database: scumble.Database, home: Path) -> None:
         "provider and enclave share one process, which shows what a provider would see but hides nothing from that "
         "process."
     )
+
+
+def _change_all(database: scumble.Database, plain: Any) -> int:
+    """Change rows, and compare what is left with the same changes in DuckDB; return after how many it was right."""
+    import duckdb
+
+    _say("\nRows can be changed, too. None of it costs epsilon, and the provider does not learn how many rows it was:")
+    right, spent = 0, database.ledger.spent()
+    with duckdb.connect(":memory:") as clear:
+        clear.execute("CREATE TABLE visits AS SELECT * FROM plain")
+        for statement in CHANGES:
+            start = perf_counter()
+            report = cast(Any, database.execute(statement))
+            taken = perf_counter() - start
+            changed = clear.execute(statement).fetchall()[0][0]
+            answers = [_comparable(each.sql(AFTER_CHANGES).fetchall()) for each in (database, clear)]
+            same = report.rows == changed and answers[0] == answers[1]
+            right += same
+            print()
+            _print("    ", statement)
+            verdict = "equals" if same else "DIFFERS FROM"
+            _print("  owner     ", f"{report.rows:,} rows changed, {taken * 1e3:,.0f} ms; the table {verdict} DuckDB's")
+    table = database.table("visits")
+    sealed = sum(layer.pages * len(layer.columns) for run in table.runs for layer in run.layers)
+    tail = sum(run.capacity for run in table.tail)
+    _print("  provider  ", f"saw {sealed:,} pages sealed anew, and room for {tail:,} rows added")
+    assert database.ledger.spent() == spent
+    print()
+    return right
 
 
 def _draw(database: scumble.Database, output: Path, plain: Any) -> None:
