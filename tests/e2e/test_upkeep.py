@@ -7,8 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from databases import events
 
 import scumble
+from scumble.enclave import flushes, loads
+from scumble.enclave.pages import keep_tally
+from scumble.enclave.rows import Rows
 from scumble.errors import BadRows, InvalidParameter, Unavailable
 from scumble.owner import compacting, loading
 from scumble.owner.composition import row_costs
@@ -186,3 +190,70 @@ def test_a_transaction_that_fails_leaves_no_file_behind(db: Database, tmp_path: 
         _fail_within_a_transaction(db)
     assert keys(db) == list(range(100))
     assert {path.name for path in (tmp_path / "db" / "runs").iterdir()} == before
+
+
+# --- what the provider sees -----------------------------------------------------------------------------
+
+
+def _lived(folder: Path, inserted: list[list[int]]) -> list[tuple[Any, ...]]:
+    """What the provider sees of inserts, changes and a flush, but for the indexes, which are released."""
+    with scumble.create(folder, limit=20) as db:
+        db.load("t", rows(*range(100)), indexes=[INDEX], capacity=128, page_rows=32)
+        for some in inserted:
+            db.insert("t", rows(*some), capacity=2048)
+            db.execute("UPDATE t SET v = 5 WHERE v > 20")
+        db.execute("DELETE FROM t WHERE v = 5000")
+        db.flush("t")
+        db.insert("t", rows(*inserted[-1]), capacity=2048)
+        return [_seen(event) for event in events(db) if event.kind not in ("commit", "head", "manifest", "request")]
+
+
+def _seen(event: Any) -> tuple[Any, ...]:
+    """An event without the names that chance has chosen."""
+    named = ("column", "first_page", "pages", "bytes")
+    return event.kind, *((name, fact) for name, fact in event.facts if name in named)
+
+
+NEIGHBOURS: list[list[list[int]]] = [[[500, 501], [502]], [[500], [502]], [[], []], [[500] * 1500, [7] * 1500]]
+
+
+@pytest.fixture
+def same_tallies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tallies are as long as what was released in them."""
+    monkeypatch.setattr(loads, "keep_tally", lambda storage, keys, _: keep_tally(storage, keys, bytes(64)))
+
+
+@pytest.mark.usefixtures("same_tallies")
+def test_a_flush_looks_the_same_whatever_the_rows_are(tmp_path: Path) -> None:
+    lives = [_lived(tmp_path / str(number), some) for number, some in enumerate(NEIGHBOURS)]
+    assert len(lives[0]) > 50
+    for other in lives[1:]:
+        same = other == lives[0]
+        assert same, "the transcripts differ"
+
+
+@pytest.mark.usefixtures("same_tallies")
+@pytest.mark.parametrize("defect", ["real count", "spill-over"])
+def test_a_flush_that_looks_at_the_rows_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: str
+) -> None:
+    """Planted: one that has room for as many rows as there are, and one that leaves some of them for the next."""
+    gather = flushes.Flush.gather
+
+    def looking(self: Any, version: Any) -> None:
+        gather(self, version)
+        if defect == "real count":
+            self._rows = _first(self._rows, self._real_rows // 1024 * 1024 + 1024)
+        elif self._real_rows < 300:
+            self.replaces = self.replaces[:1]
+
+    monkeypatch.setattr(flushes.Flush, "gather", looking)
+    lives = [_lived(tmp_path / str(number), NEIGHBOURS[at]) for number, at in enumerate((0, 3))]
+    assert lives[0] != lives[1]
+
+
+def _first(given: Any, count: int) -> Any:
+    fewer = Rows(given._storage, given._words, given._chunk_rows)
+    for chunk in given.chunks():
+        fewer.append(chunk[:count])
+    return fewer
