@@ -2,10 +2,13 @@
 
 Batches that were loaded one by one are asked before and after they are merged, beside one load of the same rows; rows
 are deleted and updated beside a full oblivious scan of the same condition; rows are inserted beside SQLite, which waits
-for the same disk; and a stream of batches is inserted with the automatic merges behind it. All databases lie on disk.
+for the same disk; a stream of batches is inserted with the automatic merges behind it; heartbeats, as a stream sends
+them, are flushed and compacted; and lookups go on while another process merges. All databases lie on disk.
 """
 
 import sqlite3
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,13 +21,14 @@ import numpy as np
 import scumble
 from benchmarks.database.clock import shown
 from benchmarks.figure import Figure, Size, say, seconds
+from scumble.owner.inserting import UNIT_ROWS
 
 __all__ = ["measure"]
 
 SIZES: dict[Size, dict[str, int]] = {
-    "full": {"rows": 10**6, "batches": 50, "repeats": 7, "inserts": 40, "stream": 100},
-    "quick": {"rows": 10**6, "batches": 50, "repeats": 3, "inserts": 20, "stream": 30},
-    "tiny": {"rows": 2_000, "batches": 6, "repeats": 1, "inserts": 2, "stream": 2},
+    "full": {"rows": 10**6, "batches": 50, "repeats": 7, "inserts": 40, "stream": 100, "heartbeats": 1000, "alone": 5},
+    "quick": {"rows": 10**6, "batches": 50, "repeats": 3, "inserts": 20, "stream": 30, "heartbeats": 200, "alone": 2},
+    "tiny": {"rows": 2_000, "batches": 2, "repeats": 1, "inserts": 2, "stream": 2, "heartbeats": 3, "alone": 0},
 }
 KEYS = 1 << 16
 BATCH_ROWS = 2_000
@@ -37,6 +41,10 @@ MOST_MERGED, MOST_AUTOMATIC = 1.3, 3.0
 MOST_CHANGE = 4.0
 MOST_INSERT = {1: 5.0, 1000: 3.0}
 LEAST_ROWS_PER_SECOND = 200_000
+FLUSHED_BEATS = 100
+MOST_AFTER_A_DAY = 2.0
+MERGED_RUNS = 8
+MOST_BESIDE = 2.0
 
 
 def measure(size: Size) -> Figure:
@@ -46,6 +54,8 @@ def measure(size: Size) -> Figure:
     _rewrites(figure, terms)
     _inserts(figure, terms)
     _stream(figure, terms)
+    _heartbeats(figure, terms)
+    _beside_compaction(figure, terms)
     return figure
 
 
@@ -115,15 +125,76 @@ def _rewrites(figure: Figure, terms: dict[str, int]) -> None:
             "UPDATE by an indexed column": "UPDATE t SET b = 7 WHERE id = 78",
         }
         for name, statement in changes.items():
-            taken = seconds(_executing(database, statement), terms["repeats"])
-            figure.values[name] = {"seconds": taken, "scan": scan}
-            text = f"{shown(taken)} / {shown(scan)} = {taken / scan:.1f}"
-            claim = f"{name}, {rows:,} rows, two indexes, durable / full scan of the column"
+            with database.transaction():  # without what a commit waits for the disk
+                taken = seconds(_executing(database, statement), terms["repeats"])
+            durable = seconds(_executing(database, statement), terms["repeats"])
+            figure.values[name] = {"seconds": taken, "durable": durable, "scan": scan}
+            text = f"{shown(taken)} / {shown(scan)} = {taken / scan:.1f}; committed {shown(durable)}"
+            claim = f"{name}, {rows:,} rows, two indexes / full scan of the column"
             figure.add(claim, text, f"≤ {MOST_CHANGE:g}", taken / scan <= MOST_CHANGE)
 
 
 def _executing(database: scumble.Database, statement: str) -> Callable[[], object]:
     return lambda: database.execute(statement)
+
+
+def _heartbeats(figure: Figure, terms: dict[str, int]) -> None:
+    """Units that are half full at best, as a stream sends them; then flushed and compacted, beside one load."""
+    import pyarrow as pa
+
+    say("database.changes: heartbeats")
+    random, count = np.random.default_rng(6), terms["heartbeats"]
+    beats = [_rows(random, int(rows)) for rows in random.integers(0, UNIT_ROWS, count)]
+    with _database() as database, _database() as one:
+        whole = pa.concat_tables(beats)
+        database.load("t", beats[0].slice(0, 1), indexes=[INDEX], capacity=1)
+        for number, beat in enumerate(beats, 1):
+            database.insert("t", beat, capacity=UNIT_ROWS)
+            if number % FLUSHED_BEATS == 0 or number == count:
+                database.flush("t", new_rows=True)
+        database.compact("t")
+        one.load("t", whole, indexes=[INDEX], capacity=whole.num_rows)
+        stored = [sum(map(table.run_bytes, table.runs)) for table in (database.table("t"), one.table("t"))]
+        read = [sum(t.bytes_read for t in db.explain(ASKED, [5000, 5020]).tables) for db in (database, one)]
+        times = [_asked(db, terms) for db in (database, one)]
+    figure.values["heartbeats"] = {"stored": stored, "read": read, "seconds": times}
+    what = f"after {count:,} heartbeats of {UNIT_ROWS} rows, half of them dummies, compacted / one load"
+    for name, (ours, theirs) in (("bytes stored", stored), ("bytes read by a lookup", read)):
+        text = f"{ours:,} / {theirs:,} = {ours / theirs:.2f}"
+        figure.add(f"{name} {what}", text, f"≤ {MOST_AFTER_A_DAY:g}", ours / theirs <= MOST_AFTER_A_DAY)
+
+
+def _beside_compaction(figure: Figure, terms: dict[str, int]) -> None:
+    """Lookups of one client while another process merges the same table."""
+    say("database.changes: lookups while another process merges")
+    random = np.random.default_rng(7)
+    with tempfile.TemporaryDirectory(prefix="scumble-bench-") as folder:
+        place = Path(folder) / "db"
+        with scumble.create(place, limit=100) as database:
+            database.automatic = False
+            for _ in range(MERGED_RUNS):
+                rows = terms["rows"] // MERGED_RUNS
+                database.load("t", _rows(random, rows), indexes=[INDEX], capacity=rows, new_rows=True)
+            query = database.prepare(ASKED)
+            until = perf_counter() + terms["alone"]
+            alone = _percentile(query, lambda: perf_counter() < until)
+            script = f"import scumble; scumble.open({str(place)!r}).compact('t')"
+            merging = subprocess.Popen([sys.executable, "-c", script])
+            beside = _percentile(query, lambda: merging.poll() is None)
+    figure.values["beside a merge"] = {"alone": alone, "beside": beside}
+    text = f"{shown(beside)} / {shown(alone)} = {beside / alone:.1f}"
+    claim = f"lookup while {MERGED_RUNS} runs of the table are merged, 99th percentile / alone"
+    figure.add(claim, text, f"≤ {MOST_BESIDE:g}", beside / alone <= MOST_BESIDE)
+
+
+def _percentile(query: Any, goes_on: Callable[[], bool]) -> float:
+    taken: list[float] = []
+    keys = iter(np.random.default_rng(8).integers(0, KEYS, 10**6).tolist())
+    while goes_on() or len(taken) < LOOKUPS:
+        key, start = next(keys), perf_counter()
+        query.execute([key, key + 20])
+        taken.append(perf_counter() - start)
+    return sorted(taken)[len(taken) * 99 // 100]
 
 
 def _inserts(figure: Figure, terms: dict[str, int]) -> None:
