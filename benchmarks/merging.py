@@ -26,7 +26,7 @@ GOALS = {10: 3.5, 40: 7.0}  # times a single run's
 PAGE_ROWS = 1024
 SIZES: dict[Size, dict[str, Any]] = {
     "full": {"size": 2**20, "rows": (2000, 100_000), "numbers": (10, 40), "builds": 3},
-    "quick": {"size": 2**20, "rows": (100_000,), "numbers": (10, 40), "builds": 1},
+    "quick": {"size": 2**20, "rows": (2000, 100_000), "numbers": (10, 40), "builds": 1},
     "tiny": {"size": 2**12, "rows": (2000,), "numbers": (2, 3), "builds": 1},
 }
 

@@ -40,7 +40,7 @@ ALL_RANKS = 2  # ranks for each cell: if there are no more, every rank is a cell
 EVENLY = 0.25  # of the cells are spread over the ranks, in case the curve is wrong
 ROUNDS = 20
 MOST_LEVELS, MOST_FAN_OUT = 6, 255
-ROWS_OF_BLOCK = 375  # of one batch, so that dummies are a few parts in a hundred of some thirty such batches
+ROWS_OF_BLOCK = 250  # of one batch, so that dummies are a few parts in a hundred of some thirty such batches
 
 
 @dataclass(frozen=True, eq=False)
