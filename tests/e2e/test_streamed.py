@@ -17,7 +17,7 @@ from clinics import Clinic, clinic
 from databases import create, events, load, reopen, rows
 
 import scumble
-from scumble.errors import BadRows, Busy, InvalidParameter, NotFound, Overdraft, Refused
+from scumble.errors import BadRows, Busy, Exists, InvalidParameter, NotFound, Overdraft, Refused
 from scumble.owner.database import Database
 from scumble.owner.streams import Stream
 
@@ -296,6 +296,24 @@ def test_a_rekey_takes_the_log_along(db: Database, tmp_path: Path) -> None:
         stream.flush()
         assert stream.status().waiting == 0
         assert again.sql("SELECT count(*) FROM t").fetchone() == (45,)
+
+
+def test_columns_that_come_and_go(db: Database) -> None:
+    """A new one is null in rows that wait; without one that they have, they wait until it is back."""
+    with opened(db) as stream:
+        stream.write(rows(5, seed=3))
+        db.execute("ALTER TABLE t ADD COLUMN note TEXT(5)")
+        assert db.sql("SELECT count(*), count(note) FROM t").fetchone() == (45, 0)
+        db.execute("ALTER TABLE t RENAME COLUMN name TO called")
+        with pytest.raises(Exists, match="were changed after"):
+            db.sql("SELECT count(*) FROM t")
+        with pytest.raises(Exists):
+            stream.flush()
+        db.execute("ALTER TABLE t RENAME COLUMN called TO name")
+        stream.flush()
+        assert stream.status().waiting == 0
+    named = sum(len(each["name"].drop_null()) for each in (rows(), rows(5, seed=3)))
+    assert db.sql("SELECT count(*), count(note), count(name) FROM t").fetchone() == (45, 0, named)
 
 
 def test_a_stream_is_closed_with_its_database(tmp_path: Path) -> None:
