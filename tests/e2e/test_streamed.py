@@ -240,6 +240,17 @@ def test_an_analyst_has_no_allotment_for_noise(clinic: Clinic) -> None:
     assert not list(clinic.home.glob("ann.streams/*"))
 
 
+def test_an_analyst_who_may_insert_may_stream(clinic: Clinic) -> None:
+    clinic.owner.grant("ann", clinic.identity("ann"), {"visits": ["read", "insert"]})
+    (before,) = clinic.owner.sql("SELECT count(*) FROM visits").fetchall()[0]
+    with clinic.analyst("ann") as analyst, analyst.stream("visits", every=HOUR) as stream:
+        stream.write(clinic.owner.sql("SELECT * FROM visits LIMIT 3").arrow())
+        assert analyst.sql("SELECT count(*) FROM visits").fetchone() == (before + 3,)
+        assert clinic.owner.sql("SELECT count(*) FROM visits").fetchone() == (before,)  # as of the last batch
+        stream.flush()
+    assert clinic.owner.sql("SELECT count(*) FROM visits").fetchone() == (before + 3,)
+
+
 # --- the rest --------------------------------------------------------------------------------------
 
 
