@@ -17,7 +17,7 @@ from clinics import Clinic, clinic
 from databases import create, events, load, reopen, rows
 
 import scumble
-from scumble.errors import BadRows, Busy, InvalidParameter, NotFound, Overdraft, Refused
+from scumble.errors import BadRows, Busy, Exists, InvalidParameter, NotFound, Overdraft, Refused
 from scumble.owner.database import Database
 from scumble.owner.streams import Stream
 
@@ -240,6 +240,17 @@ def test_an_analyst_has_no_allotment_for_noise(clinic: Clinic) -> None:
     assert not list(clinic.home.glob("ann.streams/*"))
 
 
+def test_an_analyst_who_may_insert_may_stream(clinic: Clinic) -> None:
+    clinic.owner.grant("ann", clinic.identity("ann"), {"visits": ["read", "insert"]})
+    (before,) = clinic.owner.sql("SELECT count(*) FROM visits").fetchall()[0]
+    with clinic.analyst("ann") as analyst, analyst.stream("visits", every=HOUR) as stream:
+        stream.write(clinic.owner.sql("SELECT * FROM visits LIMIT 3").arrow())
+        assert analyst.sql("SELECT count(*) FROM visits").fetchone() == (before + 3,)
+        assert clinic.owner.sql("SELECT count(*) FROM visits").fetchone() == (before,)  # as of the last batch
+        stream.flush()
+    assert clinic.owner.sql("SELECT count(*) FROM visits").fetchone() == (before + 3,)
+
+
 # --- the rest --------------------------------------------------------------------------------------
 
 
@@ -296,6 +307,24 @@ def test_a_rekey_takes_the_log_along(db: Database, tmp_path: Path) -> None:
         stream.flush()
         assert stream.status().waiting == 0
         assert again.sql("SELECT count(*) FROM t").fetchone() == (45,)
+
+
+def test_columns_that_come_and_go(db: Database) -> None:
+    """A new one is null in rows that wait; without one that they have, they wait until it is back."""
+    with opened(db) as stream:
+        stream.write(rows(5, seed=3))
+        db.execute("ALTER TABLE t ADD COLUMN note TEXT(5)")
+        assert db.sql("SELECT count(*), count(note) FROM t").fetchone() == (45, 0)
+        db.execute("ALTER TABLE t RENAME COLUMN name TO called")
+        with pytest.raises(Exists, match="were changed after"):
+            db.sql("SELECT count(*) FROM t")
+        with pytest.raises(Exists):
+            stream.flush()
+        db.execute("ALTER TABLE t RENAME COLUMN called TO name")
+        stream.flush()
+        assert stream.status().waiting == 0
+    named = sum(len(each["name"].drop_null()) for each in (rows(), rows(5, seed=3)))
+    assert db.sql("SELECT count(*), count(note), count(name) FROM t").fetchone() == (45, 0, named)
 
 
 def test_a_stream_is_closed_with_its_database(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from scumble.errors import NotFound, ScumbleError
+from scumble.errors import Exists, NotFound, ScumbleError
 from scumble.index.kinds import decoded, is_known
 from scumble.owner.encoding import encode_rows
 from scumble.owner.inserting import arranged_rows
@@ -31,7 +31,7 @@ from scumble.wire.catalog import Table
 from scumble.wire.charges import STREAM, Charge
 from scumble.wire.requests import Abandon, BeginLoad, Pay, RowLayout
 
-__all__ = ["StreamTarget", "open_stream"]
+__all__ = ["StreamTarget", "fitted", "open_stream"]
 
 PAYMENT_BYTES = 1 << 20  # of memory, for a load that brings no rows
 
@@ -108,7 +108,8 @@ class StreamTarget:
         return converted
 
     def insert(self, rows: pa.Table, capacity: int, batch: str) -> None:
-        self._insert(self._table.name, rows, capacity=capacity, batch=batch)
+        table = self._table
+        self._insert(table.name, fitted(rows, table), capacity=capacity, batch=batch)
 
     def pay(self, stream: str, policy: Policy) -> None:
         if self._paid_name(stream, policy) in self._paid:
@@ -147,6 +148,27 @@ class StreamTarget:
         """
         facts = encode_facts((stream, policy.terms, self._versions.catalog.restores))
         return hashlib.sha256(b"scumble stream v1 " + facts).hexdigest()[:32]
+
+
+def fitted(rows: pa.Table, table: Table) -> pa.Table:
+    """Rows as they were written, in the columns that the table has now: what was added since is null.
+
+    Exists if it has lost one, perhaps to another name: its values must not be dropped for that.
+    """
+    schema = arrow_schema(table.schema)
+    added = [field for field in schema if field.name not in rows.column_names]
+    if not set(rows.column_names) <= set(schema.names) or not all(field.nullable for field in added):
+        raise Exists(
+            f"the columns of {table.name!r} were changed after rows had been written to its stream",
+            hint="give them their old names until nothing waits any more",
+        )
+    if rows.schema.equals(schema):
+        return rows
+    columns = [
+        rows.column(field.name).cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
 
 
 def _domains(table: Table) -> list[tuple[int, Domain]]:

@@ -97,6 +97,7 @@ class Streaming(Custody):
         if table.id not in self._logged:
             return None
         from scumble.owner.stream_log import waiting_in
+        from scumble.owner.stream_target import fitted
 
         batches = frozenset(batch for run in table.runs for batch in run.batches)
         stream = self._streams.get(table.id)
@@ -106,7 +107,7 @@ class Streaming(Custody):
         if lacks is not None and self._lacking.get(table.id) != (lacks, seen):
             self._lacking[table.id] = lacks, seen
             raise Stale("the table has changed", hint="ask again")
-        return found.rows
+        return None if found.rows is None else fitted(found.rows, table)
 
     def close(self) -> None:
         for stream in list(self._streams.values()):
