@@ -472,7 +472,7 @@ def check_order(db: duckdb.DuckDBPyConnection, declared: str, data: st.DataObjec
 
 @pytest.mark.slow
 @pytest.mark.parametrize("declared", WORDS)
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_every_type_with_many_values(db: duckdb.DuckDBPyConnection, declared: str, data: st.DataObject) -> None:
     check_round_trip(declared, data)
