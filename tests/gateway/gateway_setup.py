@@ -62,9 +62,13 @@ def make_databases(folder: Path) -> dict[str, DatabaseConfig]:
 
 @contextmanager
 def running(
-    sources: Mapping[str, DatabaseConfig], *, limits: Limits | None = None, tls: Tls | None = None
+    sources: Mapping[str, DatabaseConfig],
+    *,
+    limits: Limits | None = None,
+    tls: Tls | None = None,
+    writers: frozenset[str] = frozenset(),
 ) -> Iterator[tuple[Gateway, list[dict[str, object]]]]:
-    """A gateway on a free port, for two clients; and its log."""
+    """A gateway on a free port, for two clients, of whom `writers` may change something; and its log."""
     lines: list[dict[str, object]] = []
     config = Config(
         tokens={"alice": hash_of(ALICE), "bob": hash_of(BOB)},
@@ -73,6 +77,7 @@ def running(
         port=0,
         limits=limits or Limits(),
         tls=tls,
+        writers=writers,
     )
     with opened(config, lines.append) as gateway:
         yield gateway, lines

@@ -166,25 +166,17 @@ def test_clients_ask_at_the_same_time_and_each_gets_its_own_answer(gateway: Gate
     assert answers == [[[(n + turn, names[n + turn])] for turn in range(5)] for n in range(24)]
 
 
-@pytest.mark.parametrize(
-    "statement",
-    ["INSERT INTO visits VALUES (1)", "DROP TABLE visits", "UPDATE visits SET id = 1", "CREATE TABLE t (a INT)"],
-)
-def test_statements_that_change_data_are_refused(gateway: Gateway, statement: str) -> None:
+@pytest.mark.parametrize("statement", ["INSERT INTO visits (id) VALUES (1)", "DELETE FROM visits", "DROP TABLE visits"])
+def test_a_client_that_is_no_writer_changes_nothing(gateway: Gateway, statement: str) -> None:
     with cursor(gateway) as asked:
-        with pytest.raises(Exception, match="only queries are answered"):
+        with pytest.raises(Exception, match="only reads for this client"):
             asked.execute(statement)
-        with pytest.raises(Exception, match="only reads"):
+        with pytest.raises(Exception, match="only reads for this client"):
             asked.executescript(statement)
-
-
-def test_other_ways_to_change_data_are_refused(gateway: Gateway) -> None:
-    with cursor(gateway) as asked:
-        with pytest.raises(Exception, match="only reads"):
-            asked.executemany("SELECT id FROM visits WHERE id = ?", [(1,), (2,)])
-        with pytest.raises(Exception, match="only reads"):
+        with pytest.raises(Exception, match="only reads for this client"):
+            asked.executemany("DELETE FROM visits WHERE id = ?", [(1,), (2,)])
+        with pytest.raises(Exception, match="only reads for this client"):
             asked.adbc_ingest("visits", TABLE.slice(0, 1), mode="append")
-        assert asked.adbc_statement is not None
     with cursor(gateway) as asked:
         assert asked.execute("SELECT count(*) FROM visits").fetchone() == (ROWS,)
 

@@ -82,7 +82,16 @@ def test_messages_of_others_are_refused(gateway: Gateway) -> None:
             ("this is not a ticket", lambda: bare.get(packed(new("CommandStatementQuery", query="SELECT 1")))),
             ("the call has no command", lambda: bare.client.get_flight_info(by_path, bare.options)),
             ("does not belong to the action", lambda: bare.act("CreatePreparedStatement", catalogs)),
-            ("only reads", lambda: bare.put(new("CommandStatementUpdate", query="DELETE"), pa.table({"a": [1]}))),
+            (
+                "only reads",
+                lambda: bare.put(new("CommandStatementUpdate", query="DELETE FROM visits"), pa.table({"a": [1]})),
+            ),
+            (
+                "this is a query",
+                lambda: bare.put(new("CommandStatementUpdate", query="SELECT 1"), pa.table({"a": [1]})),
+            ),
+            ("nothing can be put", lambda: bare.put(new("CommandGetCatalogs"), pa.table({"a": [1]}))),
+            ("this command is no statement", lambda: bare.info(new("CommandStatementIngest", table="visits"))),
         ]
         for message, call in refusals:
             with pytest.raises(flight.FlightServerError, match=message):

@@ -54,20 +54,13 @@ def test_it_says_what_it_is(gateway: Gateway) -> None:
     assert info["vendor_version"] == __version__
 
 
-def test_it_says_that_it_only_reads_and_has_no_transactions(gateway: Gateway) -> None:
+def test_it_says_that_it_has_transactions(gateway: Gateway) -> None:
     with Bare(gateway) as bare:
         everything = bare.ask(new("CommandGetSqlInfo"))
         some = bare.ask(new("CommandGetSqlInfo", info=[3, 8, 9, 563, 9999]))
     facts = dict(zip(some["info_name"].to_pylist(), some["value"].to_pylist(), strict=True))
-    assert facts == {3: True, 8: 0, 9: True, 563: False}
+    assert facts == {3: False, 8: 1, 9: True, 563: True}
     assert {0, 504, 531, 576} <= set(everything["info_name"].to_pylist())
-
-
-def test_a_connection_that_wants_transactions_is_told_that_there_are_none(gateway: Gateway) -> None:
-    with Bare(gateway) as bare, pytest.raises(Exception, match="no transactions"):
-        bare.act("BeginTransaction", b"")
-    with Bare(gateway) as bare, pytest.raises(Exception, match="no transactions"):
-        bare.info(new("CommandStatementQuery", query="SELECT 1", transaction_id=b"t"))
 
 
 @pytest.mark.parametrize(

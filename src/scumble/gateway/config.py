@@ -57,7 +57,7 @@ class Limits:
     """How much runs and is kept for clients, and how long: results until fetched, statements until closed.
 
     `running` statements run at a time, and `running_per_client` of one client, each for at most `run_seconds` and in
-    at most `statement_bytes` of memory.
+    at most `statement_bytes` of memory. A transaction that is idle for `transaction_seconds` is rolled back.
     """
 
     results: int = 64
@@ -70,6 +70,7 @@ class Limits:
     waiting_per_client: int = 256
     run_seconds: int = 300
     statement_bytes: int = 1 << 30
+    transaction_seconds: int = 60
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ class Config:
     port: int = 31337
     tls: Tls | None = None
     limits: Limits = field(default_factory=Limits)
+    writers: frozenset[str] = frozenset()
+    """The clients that may change something; all others can only read."""
 
 
 def read_config(path: Path) -> Config:
@@ -94,7 +97,7 @@ def read_config(path: Path) -> Config:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         where = f": {error}" if isinstance(error, tomllib.TOMLDecodeError) else ""
         raise FileError(f"{path} is not TOML{where}", hint="docs/gateway.md has an example") from None
-    known = {"listen", "default", "insecure", "tokens", "databases", "tls", "limits"}
+    known = {"listen", "default", "insecure", "tokens", "writers", "databases", "tls", "limits"}
     _refuse_unknown("", fields, known)
     host, port = _address(_text(fields, "listen", DEFAULT_LISTEN))
     tls = _tls(fields["tls"], path.parent) if "tls" in fields else None
@@ -107,15 +110,16 @@ def read_config(path: Path) -> Config:
             "is not on this machine, and without TLS anyone on the network path can read tokens, queries and rows",
             "add [tls] with a certificate and a key, or write insecure = true if something else encrypts the line",
         )
-    databases = _databases(_table(fields, "databases"), path.parent)
+    databases, tokens = _databases(_table(fields, "databases"), path.parent), _tokens(_table(fields, "tokens"))
     return Config(
-        tokens=_tokens(_table(fields, "tokens")),
+        tokens=tokens,
         databases=databases,
         default=_default(fields, databases),
         host=host,
         port=port,
         tls=tls,
         limits=_limits(fields.get("limits", {})),
+        writers=_writers(fields.get("writers", []), tokens),
     )
 
 
@@ -149,6 +153,14 @@ def _tokens(table: dict[str, Any]) -> dict[str, str]:
     if len(set(table.values())) < len(table):
         raise _bad("tokens", "has the same token for two clients", "make one for each")
     return table
+
+
+def _writers(names: Any, tokens: Mapping[str, str]) -> frozenset[str]:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise _bad("writers", "is not a list of clients", 'write writers = ["alice"] above [tokens]')
+    if not set(names) <= tokens.keys():
+        raise _bad("writers", "names a client without a token", f"the clients are {', '.join(tokens)}")
+    return frozenset(names)
 
 
 def _databases(table: dict[str, Any], folder: Path) -> dict[str, DatabaseConfig]:

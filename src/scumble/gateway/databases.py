@@ -21,7 +21,7 @@ from scumble.gateway.turns import Connections
 from scumble.owner.database import Database
 from scumble.owner.queries import LocalSQL
 from scumble.sql import Statement, prepare
-from scumble.sql.parse import Span, edited, parse
+from scumble.sql.parse import Span, edited, is_query, parse
 from scumble.wire.catalog import Catalog, Table
 
 __all__ = ["SCHEMA", "Databases", "Described", "Describer", "Routed"]
@@ -79,7 +79,9 @@ class Databases:
         self[chosen]  # raises if there is none of that name
         if "." not in sql:
             return Routed(chosen, sql)
-        qualified = [(self._catalog_of(table), table) for table in parse(sql).tree.find_all(exp.Table)]
+        qualified = [
+            (self._catalog_of(table), table) for table in parse(sql, change=not is_query(sql)).tree.find_all(exp.Table)
+        ]
         catalogs = {name for name, _ in qualified if name is not None}
         if len(catalogs) > 1:
             raise BadQuery("the query names two databases", hint="query each, and join the answers")

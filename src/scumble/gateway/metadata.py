@@ -184,15 +184,16 @@ SERVER_INFO = pa.schema(
     [pa.field("info_name", pa.uint32(), nullable=False), pa.field("value", pa.dense_union(_KINDS), nullable=False)]
 )
 
-# Numbers and meanings are those of the enum SqlInfo in FlightSql.proto. The gateway only reads and has no transactions.
+# Numbers and meanings are those of the enum SqlInfo in FlightSql.proto. Whether a client may write, the
+# gateway says when it tries.
 _FACTS: dict[int, tuple[int, Any]] = {
     0: (STRING, "Scumble gateway"),
     1: (STRING, __version__),
     2: (STRING, pa.__version__),
-    3: (BOOLEAN, True),  # read only
+    3: (BOOLEAN, False),  # not read only
     4: (BOOLEAN, True),  # takes SQL
     5: (BOOLEAN, False),  # takes no Substrait
-    8: (BITMASK, 0),  # no transactions
+    8: (BITMASK, 1),  # transactions
     9: (BOOLEAN, True),  # cancels
     101: (BITMASK, 0),
     **dict.fromkeys((500, 501, 502), (BOOLEAN, False)),  # creates nothing
@@ -231,8 +232,8 @@ _FACTS: dict[int, tuple[int, Any]] = {
     **dict.fromkeys(range(541, 556), (BIGINT, 0)),  # no limits
     556: (BOOLEAN, False),
     **dict.fromkeys(range(557, 562), (BIGINT, 0)),
-    562: (BIGINT, 0),  # isolation: none
-    563: (BOOLEAN, False),  # no transactions
+    562: (BIGINT, 3),  # what is begun sees the version that it began with, and its own changes
+    563: (BOOLEAN, True),  # transactions
     564: (BITMASK, 1),
     565: (BOOLEAN, False),
     566: (BOOLEAN, False),

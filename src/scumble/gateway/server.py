@@ -1,14 +1,15 @@
 """The Flight SQL server: from its start to its stop it answers clients' calls with streams of Arrow.
 
-A query runs once, in GetFlightInfo. So its errors come where clients expect them, its schema is that of the rows, and
-using a ticket again runs nothing again. The result waits on a shelf, within limits, until DoGet takes it: a ticket
-works once. Metadata is computed in DoGet, from the command in the ticket.
+A statement runs once, in GetFlightInfo or in DoPut. So its errors come where clients expect them, its schema is that of
+the rows, and using a ticket again runs nothing again. The result waits on a shelf, within limits, until DoGet takes it:
+a ticket works once. Metadata is computed in DoGet, from the command in the ticket.
 """
 
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -16,12 +17,16 @@ from pyarrow import flight
 
 from scumble.errors import InvalidParameter, ScumbleError, UnsupportedQuery
 from scumble.gateway.calls import Authentication, Call, Log, NoHandshake, flight_error, to_stderr
+from scumble.gateway.changes import changed, ingest_target, ingested
 from scumble.gateway.config import Config
 from scumble.gateway.databases import SCHEMA, Databases
 from scumble.gateway.messages import FLIGHT, new, packed, parsed, unpacked
 from scumble.gateway.metadata import METADATA
 from scumble.gateway.statements import PreparedStatement, Shelf, answer, prepared
+from scumble.gateway.transactions import Transactions
 from scumble.gateway.turns import Runs
+from scumble.owner.database import Database
+from scumble.sql.parse import is_query
 
 __all__ = ["Gateway", "check", "opened", "serve"]
 
@@ -30,6 +35,7 @@ STATEMENT_BYTES = 256 << 20  # of all prepared statements with their parameters
 CANCELLED, NOT_CANCELLABLE = 1, 3
 INVALID_NAME, INVALID_VALUE = 1, 2
 CLOSED = 1
+COMMIT, ROLLBACK = 1, 2
 SWEEP_SECONDS = 5
 DRAIN_SECONDS = 30
 
@@ -49,8 +55,10 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
             middleware={"call": self.authentication},
         )
         limits = config.limits
+        self._most_bytes = limits.result_bytes
         self.location = f"{scheme}://{config.host}:{self.port}"
-        self._databases = databases
+        self._databases, self._writers = databases, config.writers
+        self.transactions = Transactions(databases, limits.transaction_seconds)
         self.runs = Runs(limits)
         self.results: Shelf[pa.Table] = Shelf("result", limits.results, limits.result_bytes, limits.result_seconds)
         self.statements: Shelf[PreparedStatement] = Shelf(
@@ -59,6 +67,8 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
         self._actions: dict[str, Callable[[Call, bytes], bytes | None]] = {
             "CreatePreparedStatement": self._prepare,
             "ClosePreparedStatement": self._close_statement,
+            "BeginTransaction": self._begin_transaction,
+            "EndTransaction": self._end_transaction,
             "CancelFlightInfo": self._cancel,
             "CancelQuery": self._cancel_query,
             "SetSessionOptions": self._set_options,
@@ -80,8 +90,8 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
         return _answered(context, lambda call: flight.RecordBatchStream(_cut(self._table(call, ticket.ticket))))
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Bind parameters; refuse anything else, since it would change data."""
-        _answered(context, lambda call: self._bind(call, descriptor, reader, writer))
+        """Bind parameters, change something, or ingest rows."""
+        _answered(context, lambda call: self._put(call, context, descriptor, reader, writer))
 
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
         """Do one of the actions: prepare, close, cancel, session options."""
@@ -112,19 +122,38 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
         return _flight_info(table.schema, descriptor, ticket, len(table), table.nbytes)
 
     def _answer(self, call: Call, message: Any, is_gone: Callable[[], bool]) -> pa.Table:
-        statement = None
         if call.kind == "CommandStatementQuery":
-            _refuse_transaction(message)
             name, sql = self._databases.route(message.query, call.database)
-        else:
-            statement = self._statement(call, message)
-            name, sql = statement.database, statement.sql
-        with (
-            self.runs.turn(call.client, is_gone),
-            self._databases.connection(name) as database,
-            self.runs.watched(database, is_gone),
-        ):
-            return database.sql(sql).arrow() if statement is None else answer(database, statement)
+            if is_query(sql):
+                return self._run(call, name, message.transaction_id, is_gone, lambda db: db.sql(sql).arrow())
+        statement = self._statement(call, message)
+        work = partial(answer, statement=statement)
+        return self._run(call, statement.database, statement.transaction, is_gone, work, changes=statement.changes)
+
+    def _run(
+        self,
+        call: Call,
+        name: str,
+        transaction: bytes,
+        is_gone: Callable[[], bool],
+        work: Callable[[Database], T],
+        *,
+        changes: bool = False,
+    ) -> T:
+        """Do something with a connection to a database: a transaction's own, from its first change on."""
+        if changes and call.client not in self._writers:
+            raise _only_reads()
+
+        def watched(database: Database) -> T:
+            with self.runs.watched(database, is_gone):
+                return work(database)
+
+        with self.runs.turn(call.client, is_gone):
+            within = self.transactions.get(call.client, transaction) if transaction else None
+            if within is not None and (changes or within.has_begun):
+                return within.run(name, watched)
+            with self._databases.connection(name) as database:
+                return watched(database)
 
     def _schema(self, call: Call, descriptor: Any) -> pa.Schema:
         call.kind, message = unpacked(_command(descriptor))
@@ -139,13 +168,12 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
 
     def _statement(self, call: Call, message: Any) -> PreparedStatement:
         match call.kind:
-            case "CommandStatementQuery":
-                _refuse_transaction(message)
-                return prepared(self._databases, message.query, call.database)
-            case "CommandPreparedStatementQuery":
+            case "CommandStatementQuery" | "CommandStatementUpdate":
+                return prepared(self._databases, message.query, call.database, message.transaction_id)
+            case "CommandPreparedStatementQuery" | "CommandPreparedStatementUpdate":
                 return self.statements.get(call.client, message.prepared_statement_handle)
             case _:
-                raise _changes_data()
+                raise InvalidParameter("this command is no statement", hint="connect with a Flight SQL driver")
 
     def _table(self, call: Call, ticket: bytes) -> pa.Table:
         call.kind, message = unpacked(ticket)
@@ -159,8 +187,7 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
 
     def _prepare(self, call: Call, body: bytes) -> bytes:
         message = _request(body, "ActionCreatePreparedStatementRequest")
-        _refuse_transaction(message)
-        statement = prepared(self._databases, message.query, call.database)
+        statement = prepared(self._databases, message.query, call.database, message.transaction_id)
         described = statement.described
         result = new(
             "ActionCreatePreparedStatementResult",
@@ -174,23 +201,72 @@ class Gateway(flight.FlightServerBase):  # type: ignore[misc]
         message = _request(body, "ActionClosePreparedStatementRequest")
         self.statements.drop(call.client, message.prepared_statement_handle)
 
-    def _bind(self, call: Call, descriptor: Any, reader: Any, writer: Any) -> None:
+    # --- what is put -------------------------------------------------------------------------------
+
+    def _put(self, call: Call, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         call.kind, message = unpacked(_command(descriptor))
-        if call.kind != "CommandPreparedStatementQuery":
-            raise _changes_data()
-        handle = message.prepared_statement_handle
-        statement = self.statements.get(call.client, handle).with_parameters(reader.read_all())
-        self.statements.replace(call.client, handle, statement, statement.size_bytes)
-        result = new("DoPutPreparedStatementResult", prepared_statement_handle=handle)
+        match call.kind:
+            case "CommandPreparedStatementQuery":
+                result = self._bind(call, message, reader.read_all())
+            case "CommandStatementUpdate" | "CommandPreparedStatementUpdate":
+                statement = self._statement(call, message)
+                rows = reader.read_all() if call.kind == "CommandPreparedStatementUpdate" else None
+                result = self._changed(call, statement if not rows else statement.with_parameters(rows), context)
+            case "CommandStatementIngest":
+                result = self._ingested(call, message, reader, context)
+            case _:
+                raise InvalidParameter("nothing can be put for this command", hint="connect with a Flight SQL driver")
         writer.write(pa.py_buffer(_bytes(result)))
+
+    def _bind(self, call: Call, message: Any, rows: pa.Table) -> Any:
+        handle = message.prepared_statement_handle
+        statement = self.statements.get(call.client, handle).with_parameters(rows)
+        self.statements.replace(call.client, handle, statement, statement.size_bytes)
+        return new("DoPutPreparedStatementResult", prepared_statement_handle=handle)
+
+    def _changed(self, call: Call, statement: PreparedStatement, context: Any) -> Any:
+        if not statement.changes:
+            raise InvalidParameter("this is a query, not a change", hint="execute it, and fetch its rows")
+        work, gone = partial(changed, sql=statement.sql, sets=statement.bound), context.is_cancelled
+        rows = self._run(call, statement.database, statement.transaction, gone, work, changes=True)
+        return new("DoPutUpdateResult", record_count=rows)
+
+    def _ingested(self, call: Call, message: Any, reader: Any, context: Any) -> Any:
+        if call.client not in self._writers:
+            raise _only_reads()  # before anything is read
+        name, rows = ingest_target(self._databases, message, call.database), self._received(reader)
+        work = partial(ingested, message=message, rows=rows)
+        count = self._run(call, name, message.transaction_id, context.is_cancelled, work, changes=True)
+        return new("DoPutUpdateResult", record_count=count)
+
+    def _received(self, reader: Any) -> pa.Table:
+        """All rows of a stream, within the limit of a result."""
+        pieces, size_bytes = [], 0
+        for chunk in reader:
+            pieces.append(chunk.data)
+            size_bytes += chunk.data.nbytes
+            if size_bytes > self._most_bytes:
+                raise InvalidParameter("there are more rows than the gateway can keep", hint="ingest them in parts")
+        return pa.Table.from_batches(pieces, reader.schema)
+
+    # --- transactions ------------------------------------------------------------------------------
+
+    def _begin_transaction(self, call: Call, body: bytes) -> bytes:
+        _request(body, "ActionBeginTransactionRequest")
+        return packed(new("ActionBeginTransactionResult", transaction_id=self.transactions.begin(call.client)))
+
+    def _end_transaction(self, call: Call, body: bytes) -> None:
+        message = _request(body, "ActionEndTransactionRequest")
+        if message.action not in (COMMIT, ROLLBACK):
+            raise InvalidParameter("a transaction ends by commit or rollback", hint="connect with a Flight SQL driver")
+        self.transactions.end(call.client, message.transaction_id, committed=message.action == COMMIT)
 
     # --- other actions -----------------------------------------------------------------------------
 
     def _act(self, call: Call, name: str, body: bytes) -> list[Any]:
         work = self._actions.get(name)
         if work is None:
-            hint = "there are no transactions: every statement commits" if "Transaction" in name else None
-            raise UnsupportedQuery("the gateway does not have this action", hint=hint or "docs/gateway.md lists them")
+            raise UnsupportedQuery("the gateway does not have this action", hint="docs/gateway.md lists them")
         call.kind = name
         result = work(call, body)
         return [] if result is None else [flight.Result(pa.py_buffer(result))]
@@ -282,19 +358,13 @@ def _halved(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     yield from _halved(batch.slice(half))
 
 
-def _refuse_transaction(message: Any) -> None:
-    if message.transaction_id:
-        raise UnsupportedQuery("there are no transactions", hint="connect with autocommit")
-
-
 def _refuse_exchange(call: Call) -> None:
     raise UnsupportedQuery("the gateway has no DoExchange", hint="connect with a Flight SQL driver")
 
 
-def _changes_data() -> ScumbleError:
+def _only_reads() -> ScumbleError:
     return UnsupportedQuery(
-        "the gateway only reads: nothing can be changed or loaded through it",
-        hint="`scumble load` adds rows; for many sets of parameters, bind a record batch to `execute`",
+        "the gateway only reads for this client", hint="its configuration can name the client among its writers"
     )
 
 
@@ -331,6 +401,7 @@ def opened(config: Config, log: Log = to_stderr) -> Iterator[Gateway]:
             stopped.set()
             sweeper.join()
             watcher.join()
+            gateway.transactions.clear()
             gateway.results.clear()
             gateway.statements.clear()
     finally:
@@ -371,5 +442,6 @@ def _listening(config: Config, databases: Databases, log: Log) -> Gateway:
 
 def _sweep(gateway: Gateway, over: threading.Event) -> None:
     while not over.wait(SWEEP_SECONDS):
+        gateway.transactions.sweep()
         gateway.results.sweep()
         gateway.statements.sweep()

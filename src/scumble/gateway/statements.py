@@ -15,8 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from scumble.errors import BadQuery, Busy, InvalidParameter, NotFound
+from scumble.gateway.changes import CHANGED, changed, described_change
 from scumble.gateway.databases import Databases, Described
 from scumble.owner.database import Database
+from scumble.sql.parse import is_query
 
 __all__ = ["PreparedStatement", "Shelf", "answer", "prepared"]
 
@@ -37,6 +39,12 @@ class PreparedStatement:
     described: Described
     bound: tuple[Parameters, ...] | None = field(default=None, repr=False)
     bound_bytes: int = 0
+    transaction: bytes = field(default=b"", repr=False)
+    """The handle of the one that it runs in, if it was prepared in one."""
+
+    @property
+    def changes(self) -> bool:
+        return not is_query(self.sql)
 
     @property
     def size_bytes(self) -> int:
@@ -61,14 +69,18 @@ class PreparedStatement:
         return [dict(zip(given, one, strict=True)) for one in sets]
 
 
-def prepared(databases: Databases, sql: str, named: str | None) -> PreparedStatement:
+def prepared(databases: Databases, sql: str, named: str | None, transaction: bytes = b"") -> PreparedStatement:
     """Check and describe a statement without running it."""
     name, text = databases.route(sql, named)
-    return PreparedStatement(name, text, databases.describer.describe(text, databases[name].tables))
+    tables, describe = databases[name].tables, databases.describer.describe
+    described = describe(text, tables) if is_query(text) else described_change(text)
+    return PreparedStatement(name, text, described, transaction=transaction)
 
 
 def answer(database: Database, statement: PreparedStatement) -> pa.Table:
     """Run a statement with each set of its parameters, and return the answers one after the other."""
+    if statement.changes:
+        return pa.table([[changed(database, statement.sql, statement.bound)]], schema=CHANGED)
     if statement.bound is None:
         return database.sql(statement.sql).arrow()
     tables = [database.sql(statement.sql, one).arrow() for one in statement.bound]

@@ -41,8 +41,9 @@ def parameter_rows(local: "LocalSQL", parsed: Parsed, sets: "Sequence[Parameters
 def _value(values: Any, key: int | str) -> Any:
     if isinstance(values, Mapping) != isinstance(key, str) or not isinstance(values, Mapping | Sequence):
         raise BadQuery("? takes parameters from sequences, $name from mappings", hint="give one of them for each row")
+    of_its_kind: Any = values
     try:
-        return values[key]  # type: ignore[index]  it is of the kind that the key asks for
+        return of_its_kind[key]
     except LookupError:
         raise BadQuery("a set of parameters lacks one of the statement's", hint="give all of them") from None
 
