@@ -28,7 +28,7 @@ def test_every_step_of_the_page_works(
     (config,) = [text for kind, text in BLOCK.findall(TEXT) if kind == "toml"]
     config = re.sub(r"sha256:[0-9a-f]{64}", hash_of(SHOWN), config)
     Path("gateway.toml").write_text(config.replace(ADDRESS, "127.0.0.1:0"))
-    assert (len(steps["console"]), len(steps["python"])) == (3, 3)
+    assert (len(steps["console"]), len(steps["python"])) == (3, 4)
     for line in "".join(steps["console"]).splitlines():
         assert main(shlex.split(line)[2:]) == 0, (line, capsys.readouterr())
     with opened(read_config(Path("gateway.toml")), lambda line: None) as gateway:
@@ -43,5 +43,5 @@ def test_every_step_of_the_page_works(
 def test_the_limits_on_the_page_are_the_defaults() -> None:
     limits = Limits()
     assert f"`result_bytes` ({limits.result_bytes >> 30} GiB" in TEXT
-    for name in ("results", "result_seconds", "statements", "statement_seconds"):
+    for name in ("results", "result_seconds", "statements", "statement_seconds", "transaction_seconds"):
         assert f"`{name}` ({getattr(limits, name)})" in TEXT

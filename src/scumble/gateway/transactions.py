@@ -49,7 +49,8 @@ class Transaction:
         """Commit it, or roll it back."""
         with self._turn:
             try:
-                self._thread.submit(self._end, committed=committed).result()
+                if self.has_begun:
+                    self._thread.submit(self._end, committed=committed).result()
             finally:
                 self._thread.shutdown()
 
@@ -64,9 +65,9 @@ class Transaction:
         return work(self._database)
 
     def _end(self, *, committed: bool) -> None:
+        assert self._database is not None  # noqa: S101  whoever calls has looked
         with self._held:
-            if self._database is not None:
-                self._database.execute("COMMIT" if committed else "ROLLBACK")
+            self._database.execute("COMMIT" if committed else "ROLLBACK")
 
 
 class Transactions:
