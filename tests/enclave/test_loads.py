@@ -341,7 +341,6 @@ def test_a_table_keeps_its_columns_and_its_indexes() -> None:
         (THERE, {"schema": other, "orders": ()}),
         (TABLE, {"schema": other, "orders": ()}),
         (THERE, {"orders": ORDERS[:1]}),
-        (THERE, {"orders": ORDERS[::-1]}),
         (THERE, {"orders": ()}),
         (plain, {}),
     ):

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from itertools import islice
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,7 +22,9 @@ from scumble.errors import BadRows, InvalidParameter, NotFound
 from scumble.owner.database import Database
 from scumble.owner.sources.csv_source import read_csv_text
 from scumble.owner.stream_policies import POLICIES
-from scumble.owner.streams import Behind, StreamStatus
+
+if TYPE_CHECKING:
+    from scumble.owner.streams import Behind, StreamStatus
 
 __all__ = ["stream"]
 
@@ -96,18 +98,18 @@ def stream(
         _print_status(found, print_json)
 
 
-def _standing(database: Database, table: str) -> StreamStatus:
+def _standing(database: Database, table: str) -> "StreamStatus":
     found = database.stream_status(table)
     if found is None:
         raise NotFound(f"the table {table!r} has no stream on this machine", hint="`scumble stream` opens one")
     return found
 
 
-def _tell(behind: Behind) -> None:
+def _tell(behind: "Behind") -> None:
     typer.echo(f"warning: {behind}", err=True)
 
 
-def _print_status(status: StreamStatus, as_json: bool) -> None:
+def _print_status(status: "StreamStatus", as_json: bool) -> None:
     settings = ", ".join(f"{name} {value}" for name, value in status.settings.items())
     lines = [f"{status.table}: {settings}", f"  waiting   {count(status.waiting, 'row')} (only you know how many)"]
     if status.behind:

@@ -176,17 +176,21 @@ def rewrite(plan: Rewriting, execution: Execution, version: OpenVersion) -> Chan
         for pages in scan.pages:
             runs[scan.run] = work.rewritten(runs[scan.run], pages, number)
     dummies = {run.id: Dummies.after(run.capacity) for run in new}  # which of them are rows, the live bytes tell
-    for place, run in enumerate(runs):
+    flat = _flattened(version, plan.table, runs, dummies)
+    return Changed(replace(plan.table, runs=(*flat, *new)), dummies, work.fits, work.answer)
+
+
+def _flattened(version: OpenVersion, table: Table, runs: Sequence[Run], dummies: dict[str, Dummies]) -> list[Run]:
+    """The same runs; those under too many layers sealed anew, so that each page is in one place."""
+    flat = []
+    for run in runs:
+        made = run
         if len(run.layers) > MOST_LAYERS:
-            runs[place] = _flattened(version, plan.table, run)
-            dummies[runs[place].id] = version.manifest.dummies[run.id]
-    return Changed(replace(plan.table, runs=(*runs, *new)), dummies, work.fits, work.answer)
-
-
-def _flattened(version: OpenVersion, table: Table, run: Run) -> Run:
-    """A run sealed anew, so that each page is in one place."""
-    reader = RunReader(version.storage, version.keys, table, run)
-    return reseal_run(version.storage, table, run, reader, version.keys)
+            reader = RunReader(version.storage, version.keys, table, run)
+            made = reseal_run(version.storage, table, run, reader, version.keys)
+            dummies[made.id] = version.manifest.dummies[run.id]
+        flat.append(made)
+    return flat
 
 
 class _Work:

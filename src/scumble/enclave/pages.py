@@ -425,7 +425,8 @@ def read_tally(storage: Storage, keys: DataKeys, kept: Kept) -> bytes:
     """The inverse, or Tampered."""
     sealed = bytearray(kept.size_bytes + TAG_BYTES)
     storage.read(kept.id, 0, 0, 1, memoryview(sealed))
-    if hashlib.sha256(sealed[-TAG_BYTES:]).hexdigest() != kept.tag_hash:
+    tag = storage.tags(kept.id, 0)
+    if hashlib.sha256(tag).hexdigest() != kept.tag_hash or tag != sealed[-TAG_BYTES:]:
         raise Tampered
     try:
         return keys.tally(kept.id).decrypt(bytes(NONCE_BYTES), bytes(sealed), None)

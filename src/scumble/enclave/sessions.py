@@ -31,7 +31,7 @@ from scumble.enclave.vault import Vault
 from scumble.enclave.versions import History, OpenVersion, Pending
 from scumble.errors import BadRows, Busy, InvalidParameter, Refused, Stale
 from scumble.wire import requests
-from scumble.wire.catalog import LIVE
+from scumble.wire.catalog import LIVE, TALLY
 from scumble.wire.channel import (
     MOST_BYTES,
     QUERY_BYTES,
@@ -218,6 +218,9 @@ class EnclaveSession:
     def _check_pages(self, request: requests.CheckPages) -> None:
         reader, _ = self._current.reader(request.run)
         table, run = self._current.runs[request.run]
+        if request.column == TALLY and run.tally is not None:
+            reader.tally()
+            return
         if not (run.has_dead if request.column == LIVE else request.column in table.held(run)):
             raise InvalidParameter("the run has no column of this number", hint="upgrade Scumble")
         reader.open_pages(request.column, request.first_page, request.pages)

@@ -103,8 +103,12 @@ reading a small run."""
 
 
 def merge_all(versions: Versions, name: str) -> int:
-    """Make one run of all that each copy of a table has, and one of its tail; how many runs are gone."""
-    return _merge(versions, name, lambda runs: [runs])
+    """Make one run of all that each copy of a table has, and one of its tail; how many runs are gone.
+
+    Of the runs whose indexes can only be added as a whole, one is merged with the others at most: each of them widens
+    lookups by its slack, and several are better left apart.
+    """
+    return _merge(versions, name, _mergeable)
 
 
 def merge_tiers(versions: Versions, name: str) -> int:
@@ -116,19 +120,19 @@ def merge_tiers(versions: Versions, name: str) -> int:
     return _merge(versions, name, _due)
 
 
-def _merge(versions: Versions, name: str, choose: Callable[[list[Run]], list[list[Run]]]) -> int:
-    gone = 0
-    for runs in _groups(versions.catalog.table(name)):
-        for some in choose(runs):
-            if len(some) > 1:
-                versions.work(Merge(name, tuple(run.id for run in some)))
-                gone += len(some) - 1
-    return gone
-
-
 def is_due(table: Table) -> bool:
     """Whether the policy would merge anything."""
-    return any(_due(runs) for runs in _groups(table))
+    return any(len(_due(runs)) > 1 for runs in _groups(table))
+
+
+def _merge(versions: Versions, name: str, choose: Callable[[list[Run]], list[Run]]) -> int:
+    gone = 0
+    for runs in _groups(versions.catalog.table(name)):
+        some = choose(runs)
+        if len(some) > 1:
+            versions.work(Merge(name, tuple(run.id for run in some)))
+            gone += len(some) - 1
+    return gone
 
 
 def _groups(table: Table) -> list[list[Run]]:
@@ -137,12 +141,22 @@ def _groups(table: Table) -> list[list[Run]]:
     return [list(table.tail), *([run for run in runs if run.index is None or not run.erased] for runs in copies)]
 
 
-def _due(runs: list[Run]) -> list[list[Run]]:
+def _adds_up(run: Run) -> bool:
+    """Whether it has no index, or one that can be added up by its counts."""
+    return run.index is None or run.tally is not None
+
+
+def _mergeable(runs: list[Run]) -> list[Run]:
+    whole = sorted((run for run in runs if not _adds_up(run)), key=lambda run: -run.capacity)
+    return [*whole[:1], *(run for run in runs if _adds_up(run))]
+
+
+def _due(runs: list[Run]) -> list[Run]:
     """The runs that are to be merged: from the largest that those after it are together as large as."""
-    if len(runs) <= (FEW_OF_TAIL if runs and runs[0].tail else FEW):
+    by_size = sorted(filter(_adds_up, runs), key=lambda run: -run.capacity)
+    if len(by_size) <= (FEW_OF_TAIL if runs and runs[0].tail else FEW):
         return []
-    by_size = sorted(runs, key=lambda run: -run.capacity)
     for place, run in enumerate(by_size[:-1]):
         if sum(smaller.capacity for smaller in by_size[place + 1 :]) >= run.capacity:
-            return [by_size[place:]]
+            return by_size[place:]
     return []

@@ -20,7 +20,7 @@ from scumble.owner.keys import OwnerKey
 from scumble.owner.policies import Policies
 from scumble.owner.streaming import Streaming
 from scumble.owner.versions import begin
-from scumble.wire.catalog import Table
+from scumble.wire.catalog import LIVE, TALLY, Run, Table
 from scumble.wire.requests import CheckChain, CheckPages, DropTable, Vacuum
 from scumble.wire.storage import Service
 
@@ -430,7 +430,7 @@ class Database(Streaming):
                 self.compact(table, all_runs=False)
 
     def vacuum(self, table: str | None = None) -> None:
-        """Overwrite what was deleted, in a table or in all, and forget the versions before: only the owner can.
+        """Overwrite what was deleted, in a table or in all, and drop the pages before: only the owner can.
 
         Afterwards the provider holds no page with a deleted value, if it keeps none that it was told to delete; backups
         have theirs. A run whose rows were erased is not merged any more.
@@ -494,15 +494,17 @@ class Database(Streaming):
             if self._versions.grant is None:
                 self._versions.session.ask(CheckChain())
             runs = [(table, run) for table in self._versions.catalog.tables for run in table.runs]
-            total, done = sum(run.pages * len(table.held(run)) for table, run in runs), 0
-            for table, run in runs:
-                for column in table.held(run):
-                    for first in range(0, run.pages, CHECKED_PAGES):
-                        count = min(CHECKED_PAGES, run.pages - first)
-                        self._versions.session.ask(CheckPages(run.id, column, first, count))
-                        done += count
-                        progress("checking", done, total)
-            return total
+            columns = [(run, column) for table, run in runs for column in (*table.held(run), *_hidden(run))]
+            pages = sum(1 if column == TALLY else run.pages for run, column in columns)
+            done = 0
+            for run, column in columns:
+                of_column = 1 if column == TALLY else run.pages
+                for first in range(0, of_column, CHECKED_PAGES):
+                    count = min(CHECKED_PAGES, of_column - first)
+                    self._versions.session.ask(CheckPages(run.id, column, first, count))
+                    done += count
+                    progress("checking", done, pages)
+            return pages
 
     def close(self) -> None:
         """End the session and close every file. A `with` block does it at its end."""
@@ -541,6 +543,11 @@ class Database(Streaming):
         from scumble.owner.queries import Runner
 
         return Runner(self._versions.session, self._local)
+
+
+def _hidden(run: Run) -> tuple[int, ...]:
+    """What a run has beside the table's columns."""
+    return (*((LIVE,) if run.has_dead else ()), *(() if run.tally is None else (TALLY,)))
 
 
 class Prepared:

@@ -18,7 +18,7 @@ from scumble.types import Schema
 from scumble.wire.lineage import Title
 
 TAG_BYTES = 16
-LIVE = -1
+TALLY, LIVE = -2, -1
 """The place of a run's hidden column: a byte for each row, 0 once it was deleted. Where no layer has it, all are 1."""
 UNIT_ROWS = 256
 """An insert has room for a multiple of so many rows, which are a page."""
