@@ -126,7 +126,9 @@ def test_the_pages_read_are_those_explained(
     if table.scans:
         assert set(table.indexes) == indexes
     if not indexes:
-        assert set(pages(seen)) == {(run.id, 0, run.pages) for run in db.table("t").runs_by("a")}
+        there = db.table("t")
+        fewest = min(map(there.runs_by, there.attributes), key=lambda runs: sum(run.pages for run in runs))
+        assert set(pages(seen)) == {(run.id, 0, run.pages) for run in fewest}
     assert pages(seen) == explained(table)
     assert sum(count for _, _, count in pages(seen)) == table.pages_read
     columns = {event["column"] for event in seen}

@@ -24,6 +24,7 @@ from e2e_writer import Query
 from scumble import opening
 from scumble.enclave import loads, placing
 from scumble.enclave import queries as execute
+from scumble.enclave.pages import keep_tally
 from scumble.enclave.rows import Rows
 from scumble.errors import QueryError
 from scumble.index.file import IndexModel
@@ -43,6 +44,8 @@ def shared_indexes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From the first load on, keep the indexes; call it, and the next loads are given the same again."""
     kept: list[IndexModel] = []
     replayed: list[IndexModel] = []
+    kept_tallies: list[bytes] = []
+    replayed_tallies: list[bytes] = []
     place = placing.placed
 
     def placed(index: IndexModel, *more: Any, **options: Any) -> Any:
@@ -50,8 +53,18 @@ def shared_indexes(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
             kept.append(index)
         return place(replayed.pop(0) if replayed else index, *more, **options)
 
+    def keep(storage: Any, keys: Any, tally: bytes) -> Any:  # as long as what was released in it
+        if not replayed_tallies:
+            kept_tallies.append(tally)
+        return keep_tally(storage, keys, replayed_tallies.pop(0) if replayed_tallies else tally)
+
+    def replay() -> None:
+        replayed.extend(kept)
+        replayed_tallies.extend(kept_tallies)
+
     monkeypatch.setattr(loads, "placed", placed)
-    return lambda: replayed.extend(kept)
+    monkeypatch.setattr(loads, "keep_tally", keep)
+    return replay
 
 
 def tables_of(rng: Random, *, equal_count: bool) -> tuple[RandomTable, list[RandomTable]]:

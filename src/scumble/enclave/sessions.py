@@ -46,7 +46,7 @@ from scumble.wire.channel import (
     padded,
     refusal,
 )
-from scumble.wire.grants import WRITING
+from scumble.wire.grants import LONGEST_NAME, WRITING
 from scumble.wire.lineage import Draft
 from scumble.wire.messages import from_fields
 from scumble.wire.plan import Rewrite
@@ -160,7 +160,9 @@ class EnclaveSession:
     def _opened_bytes(self, packed: bytes) -> int:
         """How long the answer with a catalog is at least: as long whatever part of the catalog is visible."""
         version = self._current
-        return 256 + len(packed if version.grant is None else pack_answer(version.opened_by_owner()))
+        whole = packed if version.grant is None else pack_answer(version.opened_by_owner())
+        shorter = sum(LONGEST_NAME - len(grant.name) for grant in version.manifest.access.grants)
+        return 256 + len(whole) + shorter  # as if all analysts had names of the same length
 
     # --- versions ----------------------------------------------------------------------------------
 

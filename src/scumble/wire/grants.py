@@ -27,6 +27,7 @@ WRITING: frozenset[Right] = frozenset(("load", "insert", "change"))
 KEY_BYTES = 32
 SALT_BYTES = 16
 MOST_TABLES = 256
+LONGEST_NAME = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]{0,63}")
 _ID = re.compile("[0-9a-f]{16}")
 _AMOUNTS = ("epsilon", "delta", "used_epsilon", "used_delta")
