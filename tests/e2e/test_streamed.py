@@ -293,6 +293,22 @@ def test_a_transaction_and_a_stream_do_not_mix(db: Database) -> None:
     assert db.sql("SELECT count(*) FROM t").fetchone() == (45,)
 
 
+def test_a_long_transaction_makes_a_batch_late_and_does_not_hang(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scumble.owner.streaming.BUSY_SECONDS", 0.05)
+    stream = opened(db)
+    stream.write(rows(5, seed=3))
+    db.execute("BEGIN")
+    sender = threading.Thread(target=stream.beat, args=(0,))
+    sender.start()
+    sender.join()
+    assert stream.status().late == 1
+    assert "transaction" in (stream.status().trouble or "")
+    db.execute("ROLLBACK")
+    stream.beat(1)
+    assert stream.status().waiting == 0
+    stream.close()
+
+
 def test_a_rekey_takes_the_log_along(db: Database, tmp_path: Path) -> None:
     with opened(db) as stream:
         stream.write(rows(5, seed=3))
