@@ -293,6 +293,20 @@ def test_a_transaction_and_a_stream_do_not_mix(db: Database) -> None:
     assert db.sql("SELECT count(*) FROM t").fetchone() == (45,)
 
 
+def test_a_truncated_table_goes_on(db: Database) -> None:
+    with opened(db) as stream:
+        stream.write(rows(5, seed=3))
+        stream.flush()
+        stream.write(rows(7, seed=4))
+        with db.transaction():
+            db.execute("TRUNCATE t")
+            assert db.sql("SELECT count(*) FROM t").fetchone() == (7,)
+        assert db.sql("SELECT count(*) FROM t").fetchone() == (7,)
+        stream.flush()
+        assert stream.status().waiting == 0
+    assert db.sql("SELECT count(*) FROM t").fetchone() == (7,)
+
+
 def test_a_long_transaction_makes_a_batch_late_and_does_not_hang(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scumble.owner.streaming.BUSY_SECONDS", 0.05)
     stream = opened(db)

@@ -87,13 +87,14 @@ class Streaming(Custody):
     @property
     def _logged(self) -> frozenset[str]:
         """PUBLIC: the ids of the tables that have a stream here."""
-        return logged_tables(self._versions.key_path)
+        return logged_tables(self._streams_folder)
 
     def _waiting(self, table: Table) -> "pa.Table | None":
         """The rows of a table's log that its newest version lacks. The catalog was read before the log is.
 
         If the log knows of a batch that the catalog does not show, the catalog may be out of date: Stale, once. If it
-        is still so with the newest, a restore has taken that batch away.
+        is still so with the newest, a restore or a TRUNCATE has taken that batch away. Within a transaction nobody else
+        can have changed anything.
         """
         if table.id not in self._logged:
             return None
@@ -105,7 +106,7 @@ class Streaming(Custody):
         found = waiting_in(self._log(table.id), batches) if stream is None else stream.waiting_for(batches)
         lacks = None if found.last in batches else found.last
         seen = self._versions.catalog.version
-        if lacks is not None and self._lacking.get(table.id) != (lacks, seen):
+        if lacks is not None and not self.in_transaction and self._lacking.get(table.id) != (lacks, seen):
             self._lacking[table.id] = lacks, seen
             raise Stale("the table has changed", hint="ask again")
         return None if found.rows is None else fitted(found.rows, table)
@@ -157,7 +158,12 @@ class Streaming(Custody):
         return read_log(self._log_path(table_id), self._log_keys, table_id)
 
     def _log_path(self, table_id: str) -> Path:
-        return streams_path(self._versions.key_path) / table_id
+        return Path(self._streams_folder, table_id)
+
+    @cached_property
+    def _streams_folder(self) -> str:
+        """As text, since it is looked at for every query."""
+        return str(streams_path(self._versions.key_path))
 
     @property
     def _log_keys(self) -> list[bytes]:
