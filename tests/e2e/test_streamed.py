@@ -10,16 +10,19 @@ import threading
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from clinics import Clinic, clinic
-from databases import create, events, load, reopen, rows
+from databases import LIMIT, create, events, load, reopen, rows
 
 import scumble
 from scumble.errors import BadRows, Busy, Exists, InvalidParameter, NotFound, Overdraft, Refused
 from scumble.owner.database import Database
 from scumble.owner.streams import Stream
+
+if TYPE_CHECKING:
+    from serving import Serving
 
 __all__ = ["clinic"]
 
@@ -293,6 +296,36 @@ def test_a_transaction_and_a_stream_do_not_mix(db: Database) -> None:
     assert db.sql("SELECT count(*) FROM t").fetchone() == (45,)
 
 
+def test_a_truncated_table_goes_on(db: Database) -> None:
+    with opened(db) as stream:
+        stream.write(rows(5, seed=3))
+        stream.flush()
+        stream.write(rows(7, seed=4))
+        with db.transaction():
+            db.execute("TRUNCATE t")
+            assert db.sql("SELECT count(*) FROM t").fetchone() == (7,)
+        assert db.sql("SELECT count(*) FROM t").fetchone() == (7,)
+        stream.flush()
+        assert stream.status().waiting == 0
+    assert db.sql("SELECT count(*) FROM t").fetchone() == (7,)
+
+
+def test_a_long_transaction_makes_a_batch_late_and_does_not_hang(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scumble.owner.streaming.BUSY_SECONDS", 0.05)
+    stream = opened(db)
+    stream.write(rows(5, seed=3))
+    db.execute("BEGIN")
+    sender = threading.Thread(target=stream.beat, args=(0,))
+    sender.start()
+    sender.join()
+    assert stream.status().late == 1
+    assert "transaction" in (stream.status().trouble or "")
+    db.execute("ROLLBACK")
+    stream.beat(1)
+    assert stream.status().waiting == 0
+    stream.close()
+
+
 def test_a_rekey_takes_the_log_along(db: Database, tmp_path: Path) -> None:
     with opened(db) as stream:
         stream.write(rows(5, seed=3))
@@ -341,3 +374,22 @@ def test_a_stream_is_closed_with_its_database(tmp_path: Path) -> None:
         assert db.stream_status("t") is None
         with opened(db):
             pass
+
+
+def test_streams_reach_a_service_and_another_client_sees_their_batches(service: "Serving", tmp_path: Path) -> None:
+    """Two clients of one owner, one of which streams by its own thread while the other asks; rows are never doubled."""
+    with service.create("streamed", tmp_path, limit=LIMIT, delta_limit="1e-3") as db:
+        load(db, "t")
+        with service.open("streamed", tmp_path) as other:
+            with db.stream("t", every=0.05, policy="timer", epsilon="0.5") as stream:
+                written, seen = 40, 0
+                for seed in range(1, 9):
+                    written += stream.write(rows(10, seed=seed))
+                    for each in (db, other):  # both have the log at hand
+                        assert each.sql("SELECT count(*) FROM t").fetchone() == (written,)
+                        seen += 1
+                stream.drain()
+                assert stream.status().trouble is None
+            assert seen == 16
+            assert other.sql("SELECT count(*) FROM t").fetchone() == (written,)
+            assert other.ledger.spent() == db.ledger.spent()

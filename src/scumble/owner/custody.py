@@ -325,7 +325,7 @@ class Custody:
     @contextmanager
     def _logs_held(self) -> "Iterator[list[StreamLog]]":
         """The logs of all streams on this machine; Busy if one is open."""
-        if not key_file.logged_tables(self._versions.key_path):
+        if not key_file.logged_tables(key_file.streams_path(self._versions.key_path)):
             yield []
             return
         from scumble.owner.stream_log import held_logs

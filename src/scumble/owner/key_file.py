@@ -162,10 +162,10 @@ def streams_path(key_path: Path) -> Path:
     return beside(key_path, ".streams")
 
 
-def logged_tables(key_path: Path) -> frozenset[str]:
-    """PUBLIC: the ids of the tables that have a stream on this machine, whether anything waits in its log or not."""
+def logged_tables(streams: str | Path) -> frozenset[str]:
+    """PUBLIC: the ids of the tables with a log in the streams' folder, whether anything waits in it or not."""
     try:
-        return frozenset(os.listdir(streams_path(key_path)))  # noqa: PTH208  names are enough, at every query
+        return frozenset(os.listdir(streams))  # noqa: PTH208  names are enough, at every query
     except (FileNotFoundError, NotADirectoryError):
         return frozenset()
 

@@ -275,8 +275,9 @@ def held_logs(key_path: Path, keys: Sequence[bytes]) -> Iterator[list[StreamLog]
     """Open every log that lies beside a key file, so that nobody else does: Busy if a stream has one open."""
     with ExitStack() as stack:
         logs: list[StreamLog] = []
-        for table_id in sorted(logged_tables(key_path)):
-            logs.append(StreamLog(streams_path(key_path) / table_id, keys, table_id))
+        streams = streams_path(key_path)
+        for table_id in sorted(logged_tables(streams)):
+            logs.append(StreamLog(streams / table_id, keys, table_id))
             stack.callback(logs[-1].close)
         yield logs
 

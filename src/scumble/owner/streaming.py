@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scumble.errors import InvalidParameter, Stale
+from scumble.errors import Busy, InvalidParameter, Stale
 from scumble.owner.custody import Custody
 from scumble.owner.key_file import logged_tables, streams_path
 from scumble.wire.catalog import Table
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from scumble.privacy.budget import Exact
 
 __all__ = ["Streaming"]
+
+BUSY_SECONDS = 5.0  # as any writer waits for another
 
 
 class Streaming(Custody):
@@ -55,8 +57,7 @@ class Streaming(Custody):
         from scumble.owner.stream_target import StreamTarget, open_stream
 
         terms = policy_named(policy, rows=rows, epsilon=epsilon, rows_per_user=rows_per_user)
-        with self._turn:
-            self._check_no_transaction()
+        with self._alone():
             found = self._there(table)
             log = StreamLog(self._log_path(found.id), self._log_keys, found.id)
             target = StreamTarget(self._versions, found, self._paying, self._insert_alone)
@@ -86,13 +87,14 @@ class Streaming(Custody):
     @property
     def _logged(self) -> frozenset[str]:
         """PUBLIC: the ids of the tables that have a stream here."""
-        return logged_tables(self._versions.key_path)
+        return logged_tables(self._streams_folder)
 
     def _waiting(self, table: Table) -> "pa.Table | None":
         """The rows of a table's log that its newest version lacks. The catalog was read before the log is.
 
         If the log knows of a batch that the catalog does not show, the catalog may be out of date: Stale, once. If it
-        is still so with the newest, a restore has taken that batch away.
+        is still so with the newest, a restore or a TRUNCATE has taken that batch away. Within a transaction nobody else
+        can have changed anything.
         """
         if table.id not in self._logged:
             return None
@@ -104,7 +106,7 @@ class Streaming(Custody):
         found = waiting_in(self._log(table.id), batches) if stream is None else stream.waiting_for(batches)
         lacks = None if found.last in batches else found.last
         seen = self._versions.catalog.version
-        if lacks is not None and self._lacking.get(table.id) != (lacks, seen):
+        if lacks is not None and not self.in_transaction and self._lacking.get(table.id) != (lacks, seen):
             self._lacking[table.id] = lacks, seen
             raise Stale("the table has changed", hint="ask again")
         return None if found.rows is None else fitted(found.rows, table)
@@ -118,15 +120,26 @@ class Streaming(Custody):
         self._versions.refresh()
         return self._versions.catalog.table(table)
 
-    def _check_no_transaction(self) -> None:
-        """Refuse what a rollback would undo although a log has it for done."""
-        if self.in_transaction:
-            raise InvalidParameter("a stream sends nothing within a transaction", hint="COMMIT or ROLLBACK it first")
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other threads from using the database; Busy if a transaction does for long.
+
+        Within a transaction of this thread, refuse: a rollback would undo what a log has for done.
+        """
+        if not self._turn.acquire(timeout=BUSY_SECONDS):
+            raise Busy("a transaction of another thread is under way", hint="COMMIT or ROLLBACK it")
+        try:
+            if self.in_transaction:
+                raise InvalidParameter(
+                    "a stream sends nothing within a transaction", hint="COMMIT or ROLLBACK it first"
+                )
+            yield
+        finally:
+            self._turn.release()
 
     def _insert_alone(self, table: str, rows: Any, *, capacity: int | None = None, batch: str | None = None) -> int:
         """Insert a batch in a version of its own, once a transaction of another thread has ended."""
-        with self._turn:
-            self._check_no_transaction()
+        with self._alone():
             return self.insert(table, rows, capacity=capacity, batch=batch)
 
     @property
@@ -145,7 +158,12 @@ class Streaming(Custody):
         return read_log(self._log_path(table_id), self._log_keys, table_id)
 
     def _log_path(self, table_id: str) -> Path:
-        return streams_path(self._versions.key_path) / table_id
+        return Path(self._streams_folder, table_id)
+
+    @cached_property
+    def _streams_folder(self) -> str:
+        """As text, since it is looked at for every query."""
+        return str(streams_path(self._versions.key_path))
 
     @property
     def _log_keys(self) -> list[bytes]:
@@ -154,11 +172,9 @@ class Streaming(Custody):
     @contextmanager
     def _paying(self) -> "Iterator[Ledger]":
         """The ledger, while the database is held for writing."""
-        with self._turn:
-            self._check_no_transaction()
-            with self._changing():
-                self._reconcile(held=True)
-                yield self.ledger
+        with self._alone(), self._changing():
+            self._reconcile(held=True)
+            yield self.ledger
 
     @cached_property
     def _streams(self) -> "dict[str, Stream]":
