@@ -186,3 +186,11 @@ def test_only_a_lossless_index_and_a_drawn_capacity_cost_a_delta() -> None:
     for nothing in ("0", "-1"):
         with pytest.raises(InvalidParameter, match="greater than 0"):
             capacity_cost(nothing, "1e-6", 1)
+
+
+@pytest.mark.parametrize("terms", ["int:0:9 epsilon=1", "int:0:9999 epsilon=1 slack=paper"])
+def test_an_order_that_states_no_blocks_is_checked_for_a_single_one(terms: str) -> None:
+    """Two would be refused for so few ranks, and with the published slack."""
+    assert IndexSpec.parse(f"day {terms}").order().blocks is None
+    with pytest.raises(InvalidParameter, match="block"):
+        IndexSpec.parse(f"day {terms} blocks=2").order()
