@@ -59,6 +59,7 @@ class Rewriting:
         assert isinstance(wanted, Rewrite)  # noqa: S101  queries.py has the others
         if len(wanted.assignments) != len(plan.predicates) or not plan.predicates:
             raise InvalidParameter("each predicate has its assignments", hint="upgrade Scumble")
+        self.bounds_words = plan.checked(table.schema)
         self.table, self.written, self.deletes, self.copies = table, wanted.written, wanted.deletes, wanted.copies
         self.predicates = [compiled(predicate, table.schema) for predicate in plan.predicates]
         self.nullable = {place for place, column in enumerate(table.schema) if column.nullable}
@@ -167,6 +168,8 @@ def rewrite(plan: Rewriting, execution: Execution, version: OpenVersion) -> Chan
     Each scan stands for all predicates: the number of one that it names is 0.
     """
     check_scans(plan.table, [plan.columns], execution)
+    if not all(scan.pages and all(count > 0 for _, count in scan.pages) for scan in execution.scans):
+        raise InvalidParameter("a scan names no page", hint="leave it out")  # a layer has one at least
     work = _Work(plan, version, execution.bounds, len(execution.scans))
     runs, new = list(plan.table.runs), []
     for number, scan in enumerate(execution.scans):

@@ -266,7 +266,7 @@ class CompiledPlan:
 
     def __init__(self, plan: Plan, table: Table) -> None:
         assert not isinstance(plan.output, Rewrite)  # noqa: S101  changes.py has these
-        self.table = table
+        self.table, self.bounds_words = table, plan.checked(table.schema)
         self.output = plan.output if isinstance(plan.output, RowColumns) else Accumulation(plan.output, table.schema)
         self.predicates = [compiled(predicate, table.schema) for predicate in plan.predicates]
         outputs = plan.output.reads(table.schema)

@@ -367,6 +367,8 @@ class EnclaveSession:
 
     def _execute(self, execution: Execution) -> bytes:
         plan = self._plans[execution.plan]
+        if len(execution.bounds) < plan.bounds_words:
+            raise InvalidParameter("the bounds are cut short", hint="send all of them")
         if isinstance(plan, Rewriting):
             return self._rewritten(plan, execution)
         return execute(plan, execution, self._current.reader)

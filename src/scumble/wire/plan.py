@@ -7,6 +7,7 @@ constant of the WHERE clause: these are a separate array of words, the *bounds*,
 Columns are named by their *place*: where they stand in the table's schema, from 0.
 """
 
+from collections.abc import Iterable
 from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from math import prod
@@ -143,6 +144,9 @@ MOST_NODES = 4096
 MOST_DEPTH = 256
 MOST_INTERVALS_TESTED = 1 << 16
 """In one plan: every row that is read is held against each of them."""
+MOST_BOUNDS = 1 << 24
+"""Words, of one execution."""
+MOST_CONSTANT = 1 << 127
 MOST_ANSWER_BYTES = 64 << 20
 """Of one execution, unless a single page takes more."""
 
@@ -375,6 +379,33 @@ class Plan:
         if nodes > MOST_NODES or sum(intervals for _, intervals in counted) > MOST_INTERVALS_TESTED:
             raise _too_large()
 
+    def checked(self, schema: Schema) -> int:
+        """How many words of bounds it takes; refused if it names a column, or a place in the bounds, that is none.
+
+        Whoever makes a plan may be an analyst with a program of its own.
+        """
+        places = [place for predicate in self.predicates for place in columns_of(predicate)]
+        ends, expressions = [0], []
+        match self.output:
+            case Rewrite(assignments):
+                for one in (one for each in assignments for one in each):
+                    expressions.append(one.expression)
+                    _check_places([one.column], schema)
+                    ends.append(_end(one.offset, schema.columns[one.column].type.words + 1))
+            case Aggregates(aggregates, group_by):
+                places += group_by
+                expressions += [aggregate.argument for aggregate in aggregates]
+            case RowColumns(columns):
+                places += columns
+        _check_places(places, schema)
+        for expression in expressions:
+            if expression is not None:
+                _check_expression(expression, schema)
+        for leaf in (leaf for predicate in self.predicates for leaf in _leaves(predicate)):
+            words = 2 * schema.columns[leaf.column].type.words
+            ends.append(_end(leaf.offset, words * _end(leaf.intervals, 0)))
+        return max(ends)
+
     def to_json(self) -> dict[str, Any]:
         fields: dict[str, Any] = {"table": self.table, "predicates": [_predicate_to_json(p) for p in self.predicates]}
         match self.output:
@@ -404,6 +435,38 @@ class Plan:
             aggregates = tuple(Aggregate(function, _tuples(argument)) for function, argument in fields["aggregates"])
             output = Aggregates(aggregates, tuple(fields["group_by"]))
         return cls(fields["table"], tuple(map(_predicate_from_json, fields["predicates"])), output)
+
+
+def _leaves(tree: Predicate) -> list[In]:
+    match tree:
+        case And(parts) | Or(parts):
+            return [leaf for part in parts for leaf in _leaves(part)]
+    return [tree] if isinstance(tree, In) else []
+
+
+def _end(offset: Any, words: int) -> int:
+    """Where words end that begin at a place in the bounds."""
+    if type(offset) is not int or not 0 <= offset <= MOST_BOUNDS:
+        raise InvalidParameter("a place in the bounds is none", hint="upgrade Scumble")
+    return offset + words
+
+
+def _check_places(places: Iterable[Any], schema: Schema) -> None:
+    if not all(type(place) is int and 0 <= place < len(schema) for place in places):
+        raise InvalidParameter("the table has no such column", hint="prepare the plan again")
+
+
+def _check_expression(expression: Any, schema: Schema) -> None:
+    match expression:
+        case ("column", place):
+            _check_places([place], schema)
+        case ("constant", int(value)) if abs(value) < MOST_CONSTANT:
+            return
+        case ("+" | "-" | "*", tuple(left), tuple(right)):
+            _check_expression(left, schema)
+            _check_expression(right, schema)
+        case _:
+            raise InvalidParameter("this is no arithmetic", hint="upgrade Scumble")
 
 
 def _columns(expression: Expression | None) -> frozenset[int]:
