@@ -2,6 +2,7 @@
 
 # ruff: noqa: S608  statements are made of parts here
 
+import json
 import re
 from decimal import Decimal
 from fractions import Fraction
@@ -13,8 +14,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 from clinics import Clinic, clinic
+from databases import events
 
 import scumble
+from scumble.enclave import loads, pages, placing
+from scumble.enclave.loads import Load
 from scumble.errors import (
     BadQuery,
     BadRows,
@@ -25,10 +29,13 @@ from scumble.errors import (
     QueryError,
     Refused,
     ScumbleError,
+    Unavailable,
+    Unfinished,
     UnsupportedQuery,
 )
 from scumble.owner.changing import ChangeReport
 from scumble.owner.database import Database
+from scumble.store.transcript import comparable
 from scumble.types import parse_domain
 from scumble.wire.requests import (
     AddColumn,
@@ -701,3 +708,104 @@ def test_views_stand_for_their_queries(db: Database, tmp_path: Path) -> None:
         again.execute("DROP VIEW IF EXISTS low")
         with pytest.raises(BadQuery, match="no table 'low'"):
             again.sql("SELECT * FROM named")
+
+
+# --- what is seen, and what is lost ------------------------------------------------------------------
+
+
+def test_explaining_a_definition_does_nothing(db: Database) -> None:
+    _loaded(db)
+    version = db.version
+    for statement, said, epsilon in (
+        ('CREATE TABLE u (a category(["x"]))', "the table u", 0),
+        ("CREATE TABLE u AS SELECT k FROM t WHERE k < 5 LIMIT 3", "room for the rows", 0),
+        ("CREATE INDEX ON t (name) WITH (domain = 'string:[\"m\"]', epsilon = 0.5)", "all pages of a copy", 0.5),
+        ("REINDEX t WITH (epsilon = 2)", "all pages of a copy", 4),
+        ("DROP INDEX t.k", "is gone", 0),
+        ("DROP TABLE t", "pages of t are gone", 0),
+        ("TRUNCATE t", "pages of t are gone", 0),
+        ("ALTER TABLE t ADD COLUMN a integer", "8 pages of it sealed", 0),
+        ("ALTER TABLE t DROP COLUMN name", "sealed anew", 0),
+        ("ALTER TABLE t RENAME COLUMN name TO who", "called who", 0),
+        ("ALTER TABLE t RENAME TO u", "new name", 0),
+        ("CREATE VIEW secret AS SELECT k FROM t", "something changed", 0),
+    ):
+        found = db.explain(statement)
+        assert said in str(found)
+        assert found.epsilon_charged == epsilon
+        assert f"epsilon charged: {epsilon}" in str(found)
+        assert "secret" not in json.dumps(found.to_json(), default=str)
+    assert db.version == version
+    assert db.ledger.spent() == 2
+
+
+HISTORY = (
+    "ALTER TABLE t ADD COLUMN more integer NOT NULL DEFAULT 3",
+    "DELETE FROM t WHERE k > 50",
+    "CREATE INDEX ON t (more) WITH (domain = 'int:0:9', epsilon = 1)",
+    "REINDEX t (more)",
+    "ALTER TABLE t DROP COLUMN name",
+    "CREATE VIEW v AS SELECT k FROM t",
+    "CREATE TABLE u AS SELECT k, more FROM t LIMIT 300",
+    "DROP INDEX t.more",
+    "TRUNCATE t",
+)
+
+
+def test_what_the_provider_sees_of_definitions_does_not_depend_on_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given the same indexes, whether all rows are alike, match or are there at all."""
+    kept: dict[str, list[Any]] = {"placed": [], "keep_tally": []}
+    replayed: dict[str, list[Any]] = {"placed": [], "keep_tally": []}
+
+    def given(what: str, released: Any) -> Any:
+        """What was released in the same place of the first history."""
+        if replayed[what]:
+            return replayed[what].pop(0)
+        kept[what].append(released)
+        return released
+
+    place, keep = placing.placed, pages.keep_tally
+    monkeypatch.setattr(loads, "placed", lambda index, *more, **o: place(given("placed", index), *more, **o))
+    monkeypatch.setattr(loads, "keep_tally", lambda where, keys, data: keep(where, keys, given("keep_tally", data)))
+    found = []
+    for number, rows in enumerate([_rows(60), _rows(60).take([7] * 60), _rows(1)]):
+        (tmp_path / str(number)).mkdir()
+        with scumble.create(tmp_path / str(number) / "db", limit=100) as db:
+            db.load("t", rows, indexes=INDEXES[:1], types=TYPES, capacity=64, page_rows=16)
+            for statement in HISTORY:
+                db.execute(statement)
+            found.append(comparable(events(db)))
+        replayed = {what: list(each) for what, each in kept.items()}
+    same = found[0] == found[1] == found[2]
+    assert same
+    assert len(found[0]) > 100
+
+
+@pytest.mark.parametrize("statement", ["CREATE INDEX ON t (amount)", "REINDEX t (k)"])
+def test_an_index_that_was_lost_is_made_again_by_the_same_noise_and_paid_once(
+    db: Database, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    _loaded(db, INDEXES[:1])
+    domain = "int:0:99" if "(k)" in statement else "decimal:0:100:0.25"
+    statement += f" WITH (domain = '{domain}', epsilon = 0.01)"
+    original, released = Load.build, []
+
+    def killed(load: Load, *more: Any) -> Any:
+        runs = original(load, *more)
+        released.append(tuple(run.index for run, _ in runs))
+        if len(released) < 5:
+            raise Unavailable("the enclave was killed", hint="connect again")
+        return runs
+
+    monkeypatch.setattr(Load, "build", killed)
+    with pytest.raises(Unfinished, match="stays spent"):
+        db.execute(statement)  # three tries of its own
+    assert db.ledger.spent() == 1 + Fraction(1, 100)
+    db.execute(statement)
+    assert len(released) == 5
+    assert len(set(released)) == 1
+    assert db.ledger.spent() == 1 + Fraction(1, 100)
+    _same(db, _reference(), "SELECT * FROM t", "SELECT * FROM t WHERE amount < 9 AND k < 40")
+    db.check()
