@@ -27,9 +27,9 @@ import numpy as np
 import pyarrow as pa
 
 from scumble import opening
+from scumble.enclave.lines import TrustedEnclave
 from scumble.enclave.manifests import open_manifest
 from scumble.enclave.pages import NONCE_BYTES, DataKeys
-from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import ScumbleError, Tampered
 from scumble.index import file as index_file
 from scumble.owner import key_file

@@ -13,8 +13,9 @@ from enclave_tables import DATA_KEY, DATABASE, OWNER, OWNER_KEY, TITLE, MemorySt
 from scumble.attestation import Policy
 from scumble.attestation.policy_document import SignedPolicy
 from scumble.enclave import quotas
+from scumble.enclave.lines import TrustedEnclave
 from scumble.enclave.quotas import NODE_BYTES, Signers
-from scumble.enclave.sessions import EnclaveSession, TrustedEnclave
+from scumble.enclave.sessions import EnclaveSession
 from scumble.enclave.vault import Vault
 from scumble.errors import BadRows, InvalidParameter, NotFound, Refused, Stale, Tampered
 from scumble.types import parse_domain
