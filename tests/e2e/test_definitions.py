@@ -4,6 +4,7 @@
 
 import json
 import re
+import shutil
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -153,6 +154,13 @@ def test_a_load_takes_the_terms_that_were_declared(db: Database) -> None:
     assert report.indexes == ("k",)
     assert db.ledger.spent() == Fraction(1, 2)
     assert db.sql("SELECT count(*) FROM t WHERE k = 3").fetchall() == [(2,)]
+    # In place of all rows, there may be more indexes than were declared, but those have to be among them.
+    more = ["k int:0:99 epsilon=1", 'name string:["m"] epsilon=1']
+    with pytest.raises(Exists, match="other indexes"):
+        db.load("t", _rows(9).select(["k", "name"]), indexes=more[1:], capacity=64, page_rows=16, replace=True)
+    report = db.load("t", _rows(9).select(["k", "name"]), indexes=more[::-1], capacity=64, page_rows=16, replace=True)
+    assert report.indexes == ("k", "name")
+    assert db.ledger.spent() == Fraction(5, 2)
 
 
 @pytest.mark.parametrize(
@@ -403,6 +411,9 @@ def test_reindexing_spends_again_and_reclaims_dead_rows(db: Database, tmp_path: 
     queries = "SELECT * FROM t", "SELECT * FROM t WHERE k > 95", "SELECT * FROM t WHERE amount > 23"
     _same(db, known, *queries)
     assert len([run for run in db.table("t").runs if run.attribute == "k"]) == 1
+    (batches,) = (run.batches for run in db.table("t").runs if run.attribute == "k")
+    assert batches[:2] == tuple(run.batch for run in db.table("t").runs if run.attribute == "amount")
+    assert len(batches) == 3  # as they were loaded, the last one last
     db.execute("REINDEX t (k)")
     assert db.ledger.spent() == 3  # on the same terms, but of its own accord: another release
     db.execute("REINDEX t WITH (epsilon = 1)")
@@ -411,6 +422,21 @@ def test_reindexing_spends_again_and_reclaims_dead_rows(db: Database, tmp_path: 
     with pytest.raises(Exists, match="in the table already"):
         db.load("t", _rows(), indexes=INDEXES, capacity=64, page_rows=16)
     _lived_through(db, tmp_path, known, *queries)
+
+
+def test_another_device_counts_what_was_indexed_again(tmp_path: Path) -> None:
+    """Its ledger knows none of the batches, which were stated to be new, and learns of them from the versions."""
+    with scumble.create(tmp_path / "db", limit=100) as db:
+        shutil.copy(tmp_path / "db.ledger", tmp_path / "elsewhere")
+        _loaded(db, INDEXES[:1], new_rows=True)
+        db.execute("REINDEX t (k) WITH (epsilon = 0.5)")
+        db.execute("TRUNCATE t")
+        db.load("t", _rows(50), indexes=INDEXES[:1], capacity=64, page_rows=16, new_rows=True)
+        spent = db.ledger.spent()
+        assert spent == Fraction(5, 2)
+    shutil.copy(tmp_path / "elsewhere", tmp_path / "db.ledger")
+    with scumble.open(tmp_path / "db") as db:
+        assert db.ledger.spent() >= spent
 
 
 def test_a_key_that_its_domain_lacks_is_not_told(db: Database) -> None:

@@ -16,7 +16,7 @@ from scumble.index.kinds import decoded
 from scumble.owner.encoding import encode_rows
 from scumble.owner.indexes import PREVIOUS, IndexSpec
 from scumble.owner.ledger import Ledger
-from scumble.owner.loading import Attempt, LoadOptions, LoadReport, Placing, load_rows, released_indexes
+from scumble.owner.loading import PAGE_ROWS, Attempt, LoadOptions, LoadReport, Placing, load_rows, released_indexes
 from scumble.owner.queries import Runner
 from scumble.owner.versions import Versions
 from scumble.privacy.budget import exact
@@ -147,7 +147,7 @@ class Indexing:
             instead += [run for run in table.settled if run.attribute == spec.column]
             instead += [run for run in table.settled if run.attribute is None and spec.columns is None]
         rows = self._rows(table, orders)
-        capacity, page_rows = _capacity(table), table.settled[0].page_rows
+        capacity, page_rows = _capacity(table), min(PAGE_ROWS, *(run.page_rows for run in table.settled))
         options = LoadOptions(capacity=capacity, page_rows=page_rows)
         place = Placing(tuple(dict.fromkeys(run.id for run in instead)), beside=True, terms=terms)
         pieces = rows.to_batches()
