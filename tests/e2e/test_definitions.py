@@ -36,6 +36,9 @@ from scumble.errors import (
 )
 from scumble.owner.changing import ChangeReport
 from scumble.owner.database import Database
+from scumble.provider.front import Provider
+from scumble.store.backup import backup_to, restore_from
+from scumble.store.files import FileStore
 from scumble.store.transcript import comparable
 from scumble.types import parse_domain
 from scumble.wire.requests import (
@@ -683,6 +686,32 @@ def test_a_statement_that_fails_in_a_transaction_leaves_nothing_of_itself(db: Da
         assert [table.name for table in db.tables] == ["t"]
         db.execute("CREATE TABLE u (a integer)")
     assert [table.name for table in db.tables] == ["t", "u"]
+
+
+def test_what_was_defined_is_in_a_backup_and_what_it_cost_is_not_forgotten(tmp_path: Path) -> None:
+    statements = [
+        "ALTER TABLE t ADD COLUMN more integer DEFAULT 3",
+        "DELETE FROM t WHERE k > 70",
+        "CREATE VIEW v AS SELECT k, more FROM t WHERE k < 9",
+    ]
+    with scumble.create(tmp_path / "db", limit=100) as db:
+        _loaded(db, INDEXES[:1])
+        for statement in (*statements, "CREATE INDEX ON t (more) WITH (domain = 'int:0:9', epsilon = 0.5)"):
+            db.execute(statement)
+        assert isinstance(db.service, Provider)
+        backup_to(tmp_path / "backup", db.service.store)
+        db.execute("DROP INDEX t.more")
+        db.execute("ALTER TABLE t DROP COLUMN more")
+        db.execute("DROP VIEW v")
+        db.execute("REINDEX t WITH (epsilon = 2)")
+        spent = db.ledger.spent()
+        assert spent == Fraction(7, 2)
+    shutil.rmtree(tmp_path / "db")
+    restore_from(tmp_path / "backup", FileStore.restoring(tmp_path / "db"))
+    with scumble.open(tmp_path / "db", accept_restored=True) as db:
+        _same(db, _reference(*statements), "SELECT * FROM t", "SELECT * FROM v", "SELECT k FROM t WHERE more = 3")
+        assert db.ledger.spent() == spent
+        db.check()
 
 
 # --- views -------------------------------------------------------------------------------------------
