@@ -59,6 +59,12 @@ def test_it_is_signed_before_it_is_changed(clinic: Path) -> None:
             lambda: db.drop("wards"),
             lambda: db.load("wards", wards, page_rows=16, capacity=16),
             lambda: db.load("wards", wards),  # with a capacity that would be drawn
+            lambda: db.execute("CREATE TABLE more (a integer)"),
+            lambda: db.execute("TRUNCATE wards"),
+            lambda: db.execute("ALTER TABLE wards ADD COLUMN more integer"),
+            lambda: db.execute("CREATE VIEW v AS SELECT 1 AS a"),
+            lambda: db.execute("DROP TABLE wards"),
+            lambda: db.execute("CREATE INDEX ON wards (floor) WITH (domain = 'int:0:9', epsilon = 1)"),
             lambda: db.grant("lab", new_analyst, {"visits": ["load"]}, epsilon=1),
         )
         for change in changes:
@@ -88,6 +94,25 @@ def test_it_takes_another_batch_another_table_and_another_key(clinic: Path) -> N
         assert db.sql("SELECT ward FROM more WHERE floor = 4").fetchall() == [("surgery",)]
         assert [str(row[0]) for row in db.sql("SELECT count(*) FROM visits")] == ["260"]
         assert db.check() > 302
+
+
+def test_its_tables_get_columns_and_indexes_and_lose_them(clinic: Path) -> None:
+    with scumble.open(clinic) as db:
+        db.upgrade()
+        before = sorted(db.sql("SELECT ward, floor FROM wards").fetchall(), key=repr)
+        db.execute("ALTER TABLE wards ADD COLUMN beds integer DEFAULT 8")
+        db.execute("CREATE INDEX ON wards (floor) WITH (domain = 'int:0:9', epsilon = 1)")
+        db.execute("UPDATE wards SET beds = 9 WHERE floor = 1")
+        db.rekey()
+    with scumble.open(clinic) as db:
+        assert sorted(db.sql("SELECT ward, floor FROM wards").fetchall(), key=repr) == before
+        expected = [(*row, 9 if row[1] == 1 else 8) for row in before]
+        assert sorted(db.sql("SELECT ward, floor, beds FROM wards").fetchall(), key=repr) == expected
+        db.execute("ALTER TABLE wards DROP COLUMN ward")
+        assert sorted(db.sql("SELECT floor, beds FROM wards WHERE floor > 0").fetchall()) == sorted(
+            row[1:] for row in expected if row[1] > 0
+        )
+        db.check()
 
 
 def test_its_backup_is_restored(clinic: Path, tmp_path: Path) -> None:

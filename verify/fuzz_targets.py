@@ -27,9 +27,9 @@ import numpy as np
 import pyarrow as pa
 
 from scumble import opening
+from scumble.enclave.lines import TrustedEnclave
 from scumble.enclave.manifests import open_manifest
 from scumble.enclave.pages import NONCE_BYTES, DataKeys
-from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import ScumbleError, Tampered
 from scumble.index import file as index_file
 from scumble.owner import key_file
@@ -50,7 +50,7 @@ from scumble.store.files import FileStore
 from scumble.store.manifests import stated_shapes
 from scumble.store.memory import MemoryStore
 from scumble.store.protocol import Store
-from scumble.types import parse_domain, parse_type
+from scumble.types import Column, Schema, parse_domain, parse_type
 from scumble.wire import requests
 from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant
@@ -479,6 +479,21 @@ def _wire(home: Path) -> Ready:
         requests.DropTable("t"),
     )
     seeds.append(others)
+    defined = _packed(
+        requests.CreateTable("u", "cd" * 16, table.schema, ("k int:0:9 epsilon=1",), (("k", "a key"),)),
+        requests.AddColumn("t", Schema((Column("more", parse_type("text(9)"), nullable=True),)), (0, 0, 0, 0)),
+        requests.RenameColumn("t", "more", "less"),
+        requests.SetTerms("t", ("k int:0:9 epsilon=1",)),
+        requests.DropIndex("t", "k"),
+        requests.DropColumn("t", "less"),
+        requests.SetView("v", '"v" AS (SELECT 1)'),
+        requests.RenameTable("t", "w"),
+        requests.Truncate("w"),
+        requests.DropTable("u", within=True),
+        requests.Look(),
+        requests.Settle(10),
+    )
+    seeds.append(defined)
     nameless = [seed.replace(table.id.encode(), b"TABLE-ID") for seed in seeds]
     return Ready(run, [seed.replace(table.runs[0].id.encode(), b"RUN-ID") for seed in nameless], mutate)
 

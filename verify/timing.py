@@ -23,9 +23,9 @@ import numpy as np
 
 from scumble import opening
 from scumble.enclave import kernels
+from scumble.enclave.lines import TrustedEnclave
 from scumble.enclave.loads import Load
 from scumble.enclave.queries import Accumulation, Batch
-from scumble.enclave.sessions import TrustedEnclave
 from scumble.owner.database import Database
 from scumble.owner.session import Session
 from scumble.wire.plan import COUNT

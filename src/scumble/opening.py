@@ -16,7 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from scumble.enclave.sessions import TrustedEnclave
+from scumble.enclave.lines import TrustedEnclave
 from scumble.errors import Busy, Exists, FileError, InvalidParameter, Locked, NotFound, Stale
 from scumble.owner import key_file
 from scumble.owner.database import Database

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import scumble
-from scumble.enclave.sessions import TrustedEnclave
+from scumble.enclave.lines import TrustedEnclave
 from scumble.owner.database import Database
 from scumble.owner.keys import AnalystKey, OwnerKey
 from scumble.provider.front import Provider

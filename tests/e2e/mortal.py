@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from scumble.enclave.sessions import TrustedEnclave
+from scumble.enclave.lines import TrustedEnclave
 from scumble.enclave.vault import Vault
 from scumble.errors import Unavailable
 from scumble.provider.front import Provider

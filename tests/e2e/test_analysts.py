@@ -7,7 +7,7 @@ import pytest
 from clinics import INDEX, Clinic, Open, clinic, rows
 
 import scumble
-from scumble.enclave.sessions import TrustedEnclave
+from scumble.enclave.lines import TrustedEnclave
 from scumble.errors import BadQuery, Locked, Overdraft, Refused, ScumbleError, Tampered, Unavailable, Unfinished
 from scumble.owner import key_file
 from scumble.owner.database import Database

@@ -2,7 +2,9 @@
 
 # ruff: noqa: S608  statements are made of parts here
 
+import json
 import re
+import shutil
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -13,8 +15,11 @@ import duckdb
 import pyarrow as pa
 import pytest
 from clinics import Clinic, clinic
+from databases import events
 
 import scumble
+from scumble.enclave import loads, pages, placing
+from scumble.enclave.loads import Load
 from scumble.errors import (
     BadQuery,
     BadRows,
@@ -25,10 +30,16 @@ from scumble.errors import (
     QueryError,
     Refused,
     ScumbleError,
+    Unavailable,
+    Unfinished,
     UnsupportedQuery,
 )
 from scumble.owner.changing import ChangeReport
 from scumble.owner.database import Database
+from scumble.provider.front import Provider
+from scumble.store.backup import backup_to, restore_from
+from scumble.store.files import FileStore
+from scumble.store.transcript import comparable
 from scumble.types import parse_domain
 from scumble.wire.requests import (
     AddColumn,
@@ -146,6 +157,13 @@ def test_a_load_takes_the_terms_that_were_declared(db: Database) -> None:
     assert report.indexes == ("k",)
     assert db.ledger.spent() == Fraction(1, 2)
     assert db.sql("SELECT count(*) FROM t WHERE k = 3").fetchall() == [(2,)]
+    # In place of all rows, there may be more indexes than were declared, but those have to be among them.
+    more = ["k int:0:99 epsilon=1", 'name string:["m"] epsilon=1']
+    with pytest.raises(Exists, match="other indexes"):
+        db.load("t", _rows(9).select(["k", "name"]), indexes=more[1:], capacity=64, page_rows=16, replace=True)
+    report = db.load("t", _rows(9).select(["k", "name"]), indexes=more[::-1], capacity=64, page_rows=16, replace=True)
+    assert report.indexes == ("k", "name")
+    assert db.ledger.spent() == Fraction(5, 2)
 
 
 @pytest.mark.parametrize(
@@ -396,6 +414,9 @@ def test_reindexing_spends_again_and_reclaims_dead_rows(db: Database, tmp_path: 
     queries = "SELECT * FROM t", "SELECT * FROM t WHERE k > 95", "SELECT * FROM t WHERE amount > 23"
     _same(db, known, *queries)
     assert len([run for run in db.table("t").runs if run.attribute == "k"]) == 1
+    (batches,) = (run.batches for run in db.table("t").runs if run.attribute == "k")
+    assert batches[:2] == tuple(run.batch for run in db.table("t").runs if run.attribute == "amount")
+    assert len(batches) == 3  # as they were loaded, the last one last
     db.execute("REINDEX t (k)")
     assert db.ledger.spent() == 3  # on the same terms, but of its own accord: another release
     db.execute("REINDEX t WITH (epsilon = 1)")
@@ -404,6 +425,21 @@ def test_reindexing_spends_again_and_reclaims_dead_rows(db: Database, tmp_path: 
     with pytest.raises(Exists, match="in the table already"):
         db.load("t", _rows(), indexes=INDEXES, capacity=64, page_rows=16)
     _lived_through(db, tmp_path, known, *queries)
+
+
+def test_another_device_counts_what_was_indexed_again(tmp_path: Path) -> None:
+    """Its ledger knows none of the batches, which were stated to be new, and learns of them from the versions."""
+    with scumble.create(tmp_path / "db", limit=100) as db:
+        shutil.copy(tmp_path / "db.ledger", tmp_path / "elsewhere")
+        _loaded(db, INDEXES[:1], new_rows=True)
+        db.execute("REINDEX t (k) WITH (epsilon = 0.5)")
+        db.execute("TRUNCATE t")
+        db.load("t", _rows(50), indexes=INDEXES[:1], capacity=64, page_rows=16, new_rows=True)
+        spent = db.ledger.spent()
+        assert spent == Fraction(5, 2)
+    shutil.copy(tmp_path / "elsewhere", tmp_path / "db.ledger")
+    with scumble.open(tmp_path / "db") as db:
+        assert db.ledger.spent() >= spent
 
 
 def test_a_key_that_its_domain_lacks_is_not_told(db: Database) -> None:
@@ -652,6 +688,32 @@ def test_a_statement_that_fails_in_a_transaction_leaves_nothing_of_itself(db: Da
     assert [table.name for table in db.tables] == ["t", "u"]
 
 
+def test_what_was_defined_is_in_a_backup_and_what_it_cost_is_not_forgotten(tmp_path: Path) -> None:
+    statements = [
+        "ALTER TABLE t ADD COLUMN more integer DEFAULT 3",
+        "DELETE FROM t WHERE k > 70",
+        "CREATE VIEW v AS SELECT k, more FROM t WHERE k < 9",
+    ]
+    with scumble.create(tmp_path / "db", limit=100) as db:
+        _loaded(db, INDEXES[:1])
+        for statement in (*statements, "CREATE INDEX ON t (more) WITH (domain = 'int:0:9', epsilon = 0.5)"):
+            db.execute(statement)
+        assert isinstance(db.service, Provider)
+        backup_to(tmp_path / "backup", db.service.store)
+        db.execute("DROP INDEX t.more")
+        db.execute("ALTER TABLE t DROP COLUMN more")
+        db.execute("DROP VIEW v")
+        db.execute("REINDEX t WITH (epsilon = 2)")
+        spent = db.ledger.spent()
+        assert spent == Fraction(7, 2)
+    shutil.rmtree(tmp_path / "db")
+    restore_from(tmp_path / "backup", FileStore.restoring(tmp_path / "db"))
+    with scumble.open(tmp_path / "db", accept_restored=True) as db:
+        _same(db, _reference(*statements), "SELECT * FROM t", "SELECT * FROM v", "SELECT k FROM t WHERE more = 3")
+        assert db.ledger.spent() == spent
+        db.check()
+
+
 # --- views -------------------------------------------------------------------------------------------
 
 
@@ -701,3 +763,104 @@ def test_views_stand_for_their_queries(db: Database, tmp_path: Path) -> None:
         again.execute("DROP VIEW IF EXISTS low")
         with pytest.raises(BadQuery, match="no table 'low'"):
             again.sql("SELECT * FROM named")
+
+
+# --- what is seen, and what is lost ------------------------------------------------------------------
+
+
+def test_explaining_a_definition_does_nothing(db: Database) -> None:
+    _loaded(db)
+    version = db.version
+    for statement, said, epsilon in (
+        ('CREATE TABLE u (a category(["x"]))', "the table u", 0),
+        ("CREATE TABLE u AS SELECT k FROM t WHERE k < 5 LIMIT 3", "room for the rows", 0),
+        ("CREATE INDEX ON t (name) WITH (domain = 'string:[\"m\"]', epsilon = 0.5)", "all pages of a copy", 0.5),
+        ("REINDEX t WITH (epsilon = 2)", "all pages of a copy", 4),
+        ("DROP INDEX t.k", "is gone", 0),
+        ("DROP TABLE t", "pages of t are gone", 0),
+        ("TRUNCATE t", "pages of t are gone", 0),
+        ("ALTER TABLE t ADD COLUMN a integer", "8 pages of it sealed", 0),
+        ("ALTER TABLE t DROP COLUMN name", "sealed anew", 0),
+        ("ALTER TABLE t RENAME COLUMN name TO who", "called who", 0),
+        ("ALTER TABLE t RENAME TO u", "new name", 0),
+        ("CREATE VIEW secret AS SELECT k FROM t", "something changed", 0),
+    ):
+        found = db.explain(statement)
+        assert said in str(found)
+        assert found.epsilon_charged == epsilon
+        assert f"epsilon charged: {epsilon}" in str(found)
+        assert "secret" not in json.dumps(found.to_json(), default=str)
+    assert db.version == version
+    assert db.ledger.spent() == 2
+
+
+HISTORY = (
+    "ALTER TABLE t ADD COLUMN more integer NOT NULL DEFAULT 3",
+    "DELETE FROM t WHERE k > 50",
+    "CREATE INDEX ON t (more) WITH (domain = 'int:0:9', epsilon = 1)",
+    "REINDEX t (more)",
+    "ALTER TABLE t DROP COLUMN name",
+    "CREATE VIEW v AS SELECT k FROM t",
+    "CREATE TABLE u AS SELECT k, more FROM t LIMIT 300",
+    "DROP INDEX t.more",
+    "TRUNCATE t",
+)
+
+
+def test_what_the_provider_sees_of_definitions_does_not_depend_on_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given the same indexes, whether all rows are alike, match or are there at all."""
+    kept: dict[str, list[Any]] = {"placed": [], "keep_tally": []}
+    replayed: dict[str, list[Any]] = {"placed": [], "keep_tally": []}
+
+    def given(what: str, released: Any) -> Any:
+        """What was released in the same place of the first history."""
+        if replayed[what]:
+            return replayed[what].pop(0)
+        kept[what].append(released)
+        return released
+
+    place, keep = placing.placed, pages.keep_tally
+    monkeypatch.setattr(loads, "placed", lambda index, *more, **o: place(given("placed", index), *more, **o))
+    monkeypatch.setattr(loads, "keep_tally", lambda where, keys, data: keep(where, keys, given("keep_tally", data)))
+    found = []
+    for number, rows in enumerate([_rows(60), _rows(60).take([7] * 60), _rows(1)]):
+        (tmp_path / str(number)).mkdir()
+        with scumble.create(tmp_path / str(number) / "db", limit=100) as db:
+            db.load("t", rows, indexes=INDEXES[:1], types=TYPES, capacity=64, page_rows=16)
+            for statement in HISTORY:
+                db.execute(statement)
+            found.append(comparable(events(db)))
+        replayed = {what: list(each) for what, each in kept.items()}
+    same = found[0] == found[1] == found[2]
+    assert same
+    assert len(found[0]) > 100
+
+
+@pytest.mark.parametrize("statement", ["CREATE INDEX ON t (amount)", "REINDEX t (k)"])
+def test_an_index_that_was_lost_is_made_again_by_the_same_noise_and_paid_once(
+    db: Database, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    _loaded(db, INDEXES[:1])
+    domain = "int:0:99" if "(k)" in statement else "decimal:0:100:0.25"
+    statement += f" WITH (domain = '{domain}', epsilon = 0.01)"
+    original, released = Load.build, []
+
+    def killed(load: Load, *more: Any) -> Any:
+        runs = original(load, *more)
+        released.append(tuple(run.index for run, _ in runs))
+        if len(released) < 5:
+            raise Unavailable("the enclave was killed", hint="connect again")
+        return runs
+
+    monkeypatch.setattr(Load, "build", killed)
+    with pytest.raises(Unfinished, match="stays spent"):
+        db.execute(statement)  # three tries of its own
+    assert db.ledger.spent() == 1 + Fraction(1, 100)
+    db.execute(statement)
+    assert len(released) == 5
+    assert len(set(released)) == 1
+    assert db.ledger.spent() == 1 + Fraction(1, 100)
+    _same(db, _reference(), "SELECT * FROM t", "SELECT * FROM t WHERE amount < 9 AND k < 40")
+    db.check()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import scumble
-from scumble.enclave.sessions import TrustedEnclave
+from scumble.enclave.lines import TrustedEnclave
 from scumble.errors import Tampered, Unavailable
 from scumble.owner import versions as owner_versions
 from scumble.owner.database import Database

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from scumble.enclave.sessions import TrustedEnclave
+from scumble.enclave.lines import TrustedEnclave
 from scumble.enclave.vault import Vault
 from scumble.owner import key_file
 from scumble.owner.database import Database

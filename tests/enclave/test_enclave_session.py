@@ -13,8 +13,9 @@ from enclave_tables import DATA_KEY, DATABASE, OWNER, OWNER_KEY, TITLE, MemorySt
 from scumble.attestation import Policy
 from scumble.attestation.policy_document import SignedPolicy
 from scumble.enclave import quotas
+from scumble.enclave.lines import TrustedEnclave
 from scumble.enclave.quotas import NODE_BYTES, Signers
-from scumble.enclave.sessions import EnclaveSession, TrustedEnclave
+from scumble.enclave.sessions import EnclaveSession
 from scumble.enclave.vault import Vault
 from scumble.errors import BadRows, InvalidParameter, NotFound, Refused, Stale, Tampered
 from scumble.types import parse_domain
@@ -41,10 +42,12 @@ from scumble.wire.requests import (
     CheckPages,
     Commit,
     Create,
+    CreateTable,
     DropTable,
     ForgetPlans,
     ListGrants,
     LoadBegun,
+    Look,
     Open,
     Pay,
     Prepare,
@@ -56,6 +59,8 @@ from scumble.wire.requests import (
     RowLayout,
     Scan,
     SetPolicy,
+    Settle,
+    SetView,
     pack_execution,
     pack_request,
     unpack_answer,
@@ -469,3 +474,29 @@ def test_a_request_is_opened_only_if_its_signer_may_send_so_much() -> None:
         enclave.request(number, bytes(SMALL_BYTES))
     with pytest.raises(InvalidParameter, match="larger than its signer may send"):
         enclave.request(number, bytes(SMALL_BYTES + 1))
+
+
+# --- definitions -------------------------------------------------------------------------------------
+
+
+def test_what_was_defined_is_kept_when_only_rights_change_meanwhile(place: Place) -> None:
+    """A grant that is revoked while a table is dropped does not bring back the rights to that table."""
+    place.load()
+    place.grant(grant_of(t="read"))
+    other = place.session(OWNER, DATA_KEY)
+    ask(other, Open(None))
+    eve = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
+    place.grant(replace(grant_of(t="read"), id="b" * 16, name="eve", public_key=eve))
+    ask(place.owner, DropTable("t", within=True))
+    ask(place.owner, CreateTable("t", "cd" * 16, SCHEMA))
+    ask(place.owner, SetView("v", '"v" AS (SELECT 1)'))
+    ask(other, Open(None))
+    place.commit(other, ask(other, RevokeGrant("eve")))
+    ask(place.owner, Open(None))
+    looked = ask(place.owner, Look())
+    assert [table.id for table in looked.catalog.tables] == ["cd" * 16]
+    assert looked.views == (("v", '"v" AS (SELECT 1)'),)
+    place.commit(place.owner, ask(place.owner, Settle(3)))
+    assert ask(place.owner, ListGrants()).grants == ()
+    with pytest.raises(Refused):
+        place.opened(ADA)

@@ -16,7 +16,7 @@ from enclave_visitors import ADA, BOB, Clinic, clinic, load_request, text_of
 from scumble.attestation import Policy
 from scumble.attestation.policy_document import SignedPolicy
 from scumble.enclave.grants import BLOCK_BYTES, AccessList, Cost, Payment, visible
-from scumble.enclave.sessions import TrustedEnclave
+from scumble.enclave.lines import TrustedEnclave
 from scumble.enclave.vault import Vault
 from scumble.errors import Exists, InvalidParameter, Locked, NotFound, Overdraft, Refused, ScumbleError, Stale, Tampered
 from scumble.owner.database import Database

@@ -12,7 +12,7 @@ from enclave_tables import DATABASE, MemoryStorage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scumble.enclave.sessions import TrustedEnclave
+from scumble.enclave.lines import TrustedEnclave
 from scumble.errors import Tampered, Unavailable
 from scumble.wire import channel as boundary
 from scumble.wire.channel import Greeting, open_greeting, seal_greeting

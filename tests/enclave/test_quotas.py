@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import scumble
 from scumble.enclave import quotas, sessions
+from scumble.enclave.lines import TrustedEnclave
 from scumble.enclave.quotas import NODE_BYTES, SignerQuota, Signers
-from scumble.enclave.sessions import TrustedEnclave
 from scumble.errors import Busy, InvalidParameter, TooManyPlans
 from scumble.owner.session import Session
 from scumble.store.memory import MemoryStore

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from enclave_tables import DATA_KEY, DATABASE, OWNER, TITLE
 
 from alive import private_keys
-from scumble.enclave.sessions import TrustedEnclave
+from scumble.enclave.lines import TrustedEnclave
 from scumble.errors import Busy, InvalidParameter, NotFound, ScumbleError, Tampered, Unavailable
 from scumble.owner.session import Session
 from scumble.store.files import FileStore

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from scumble.enclave.sessions import TrustedEnclave
+from scumble.enclave.lines import TrustedEnclave
 from scumble.lab.attack import averaging, reconstruction, single_record, storage, volume
 from scumble.lab.attack.averaging import FRESH_SCALE, HIGH, fresh_places, running_errors, stored_places
 from scumble.lab.attack.laboratory import Seen, made_up_counts

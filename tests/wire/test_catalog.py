@@ -7,7 +7,7 @@ import pytest
 
 from scumble.errors import Tampered
 from scumble.types import Column, Schema, parse_type
-from scumble.wire.catalog import Run, Table
+from scumble.wire.catalog import Layer, Run, Table
 
 SCHEMA = Schema(tuple(Column(name, parse_type("integer"), False) for name in "abc"))
 WHOLE = Run("00" * 16, "ba" * 16, None, 64, 16, None, ("00" * 32,) * 3)
@@ -60,3 +60,48 @@ def test_a_table_has_every_column_somewhere_and_the_same_in_every_batch() -> Non
     ):
         with pytest.raises(Tampered):
             Table.from_json(replace(TABLE, runs=runs).to_json())
+
+
+def test_terms_and_comments_are_written_only_if_there_are_any_and_read_again() -> None:
+    assert not {"terms", "comments"} & TABLE.to_json().keys()
+    assert "based" not in WHOLE.to_json()
+    said = replace(TABLE, terms=("b int:0:9 epsilon=1",), comments=(("a", "what"),))
+    again = Table.from_json(said.to_json())
+    assert (again.terms, again.comments) == (said.terms, said.comments)
+    assert again.to_json() == said.to_json()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"terms": ["d int:0:9 epsilon=1"]},
+        {"terms": ["b int:0:9 epsilon=1", "b int:0:9 epsilon=2"]},
+        {"terms": [7]},
+        {"comments": {"d": "what"}},
+        {"comments": {"a": 7}},
+    ],
+    ids=str,
+)
+def test_what_is_said_of_columns_that_are_not_there_is_tampered_with(fields: dict[str, Any]) -> None:
+    with pytest.raises(Tampered):
+        Table.from_json(TABLE.to_json() | fields)
+
+
+def test_a_column_that_a_run_lacks_is_in_a_layer_over_all_of_it() -> None:
+    layer = Layer("0a" * 16, 0, 4, (2,), ("00" * 32,))
+    based = replace(WHOLE, based=2, layers=(layer,))
+    table = replace(TABLE, runs=(replace(NARROW, based=2), based))
+    again = Table.from_json(table.to_json())
+    assert again.runs[1].based == 2
+    assert [based.is_based(place) for place in range(3)] == [True, True, False]
+    assert table.run_bytes(based) == 4 * 3 * (16 * 4 + 16)
+    for wrong in (
+        replace(WHOLE, based=2),
+        replace(based, layers=(replace(layer, pages=3),)),
+        replace(based, layers=(replace(layer, columns=(1,)),)),
+        replace(based, based=1),
+        replace(based, based=0),
+        replace(WHOLE, based=4),
+    ):
+        with pytest.raises(Tampered):
+            Table.from_json(replace(TABLE, runs=(NARROW, wrong)).to_json())

@@ -12,7 +12,7 @@ import pytest
 from witness_setup import Made, copied, demand, make, put_back
 
 import scumble
-from scumble.enclave.sessions import TrustedEnclave
+from scumble.enclave.lines import TrustedEnclave
 from scumble.errors import Disputed, Exists, FileError, InvalidParameter, Unavailable, Unwitnessed
 from scumble.owner import witnesses
 from scumble.owner.database import Database

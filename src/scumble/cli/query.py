@@ -24,6 +24,7 @@ from scumble.cli.terminal import count, working
 from scumble.durable import Draft
 from scumble.errors import FileError, InvalidParameter
 from scumble.owner.answers import Result
+from scumble.sql.definitions import definition_of
 from scumble.sql.parse import is_control, is_query, parse
 
 if TYPE_CHECKING:
@@ -212,6 +213,8 @@ def stats_line(explained: "Explanation", seconds: float) -> str:
 
 def read_parameters(sql: str, texts: Sequence[str]) -> list[Any] | dict[str, Any]:
     """Read `--param` texts: a list for a query with `?` or `$1`, a dictionary for one with `$name`."""
+    if not texts and not is_query(sql) and definition_of(sql) is not None:
+        return []  # its types may be none that the parser knows
     keys = parse(sql, change=not is_query(sql)).keys.values()
     names = [key for key in keys if isinstance(key, str)]
     if not names:

@@ -98,7 +98,9 @@ def _rename_column(version: OpenVersion, request: requests.RenameColumn) -> Open
 
 def _add_column(version: OpenVersion, request: requests.AddColumn) -> OpenVersion:
     table = version.catalog.table(request.table)
-    (column,) = request.column.columns
+    column = request.column.columns[0]
+    if len(request.column) != 1 or any(name != column.name for name, _ in request.comments):
+        raise InvalidParameter("columns are added one by one", hint="upgrade Scumble")
     if column.name in table.schema:
         raise Exists(f"there is a column {column.name!r} already", hint="take another name")
     _check_words(column, request.words)

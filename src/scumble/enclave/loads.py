@@ -331,7 +331,8 @@ def loaded(version: OpenVersion, load: Load, real_rows: int) -> OpenVersion:
     place = load.place
     if place.beside and not _has_same_runs(there, load.table):
         raise Stale("the table has changed meanwhile", hint="try again")
-    merged = (load.batch, *_batches(load.table)) if place.beside else ()
+    # In the order of loading, which tells a ledger on another device what was in the table when a batch was stated new.
+    merged = (*_batches(load.table), load.batch) if place.beside else ()
     new = tuple(replace(run, merged=merged) for run, _ in built)
     terms = there.terms if place.terms is None else place.terms
     table = replace(there, runs=(*_without(there, load.replaces), *new), terms=terms)

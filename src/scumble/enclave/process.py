@@ -22,7 +22,7 @@ from typing import Any
 
 from scumble import attestation
 from scumble.enclave.fresh_keys import FreshKeys
-from scumble.enclave.sessions import TrustedEnclave
+from scumble.enclave.lines import TrustedEnclave
 from scumble.enclave.sharing import Sharing
 from scumble.enclave.vault import Vault
 from scumble.errors import ScumbleError, Tampered, Unavailable

@@ -96,16 +96,31 @@ class Database(Streaming):
     def explain(self, query: str, params: "Parameters" = (), *, capacity: int | None = None) -> "Explanation":
         """Say what a statement would read, or change, and what the provider would see of it, without running it.
 
-        For a statement that changes something, it is a `ChangeExplanation`; `capacity` is as for `execute`.
+        For a statement that changes rows, it is a `ChangeExplanation`, and for one that defines something a
+        `DefinitionExplanation`; `capacity` is as for `execute`.
         """
+        from scumble.sql.definitions import definition_of
         from scumble.sql.explain import explain
         from scumble.sql.parse import is_query, parse
 
         with self._turn:
             if is_query(query):
                 return self._versions.retrying(lambda: explain(self._statement(query).bind(params)))
+            if (definition := definition_of(query)) is not None:
+                return self._versions.retrying(lambda: self._explained(definition, params))
             parsed = parse(query, change=True)
             return self._versions.retrying(lambda: self._changes.explained(parsed, params, capacity))
+
+    def _explained(self, definition: "Definition", params: "Parameters") -> "Explanation":
+        from scumble.owner.reindexing import index_epsilon
+        from scumble.sql.definitions import NewTable
+        from scumble.sql.explain import explain
+        from scumble.sql.explain_definitions import explain_definition
+
+        catalog = self._versions.catalog
+        query = definition.query if isinstance(definition, NewTable) else None
+        read = None if query is None else explain(self._statement(query).bind(params))
+        return explain_definition(definition, catalog, index_epsilon(definition, catalog), read)
 
     def limit_local(self, memory_bytes: int, result_bytes: int) -> None:
         """From now on, let what DuckDB does here take so much memory, and a result so many bytes."""

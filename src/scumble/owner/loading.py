@@ -422,9 +422,14 @@ def indexes_of(table: Table, indexes: Sequence[IndexSpec]) -> list[IndexSpec]:
     if len(named) < len(indexes):
         raise InvalidParameter("a column is indexed twice", hint="one index for each column is enough")
     declared = {spec.column: spec for spec in map(IndexSpec.parse, table.terms)}
-    there = [attribute for attribute in table.attributes if attribute is not None] if table.settled else list(declared)
-    named = {name: spec for name, spec in declared.items() if name in there} | named
-    if (table.settled or declared) and set(there) != set(named):
+    if table.settled:
+        there = [attribute for attribute in table.attributes if attribute is not None]
+        named = {name: spec for name, spec in declared.items() if name in there} | named
+        others = set(there) != set(named)
+    else:
+        there, named = list(declared), named or declared
+        others = not set(there).issubset(named)
+    if others:
         raise Exists(
             f"the table {table.name!r} is there, and has other indexes",
             hint=f"a batch needs an index on each of {', '.join(there)}" if there else "its batches have no index",
@@ -436,7 +441,7 @@ def indexes_of(table: Table, indexes: Sequence[IndexSpec]) -> list[IndexSpec]:
                 f"the table {table.name!r} is there, and its index on {attribute!r} holds other columns",
                 hint="its copies hold all columns" if held is None else f"columns={','.join(held)}",
             )
-    return [named[name] for name in there or named]
+    return [named[name] for name in dict.fromkeys((*there, *named))]
 
 
 # --- capacity --------------------------------------------------------------------------------------

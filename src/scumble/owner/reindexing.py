@@ -7,6 +7,7 @@ costs, and adds to what the rows have cost before: docs/privacy.md section 2. Th
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 
 import pyarrow as pa
 
@@ -15,16 +16,17 @@ from scumble.index.kinds import decoded
 from scumble.owner.encoding import encode_rows
 from scumble.owner.indexes import PREVIOUS, IndexSpec
 from scumble.owner.ledger import Ledger
-from scumble.owner.loading import Attempt, LoadOptions, LoadReport, Placing, load_rows, released_indexes
+from scumble.owner.loading import PAGE_ROWS, Attempt, LoadOptions, LoadReport, Placing, load_rows, released_indexes
 from scumble.owner.queries import Runner
 from scumble.owner.versions import Versions
+from scumble.privacy.budget import exact
 from scumble.sql import Statement
 from scumble.sql.definitions import Definition, NewIndex, Reindexing
 from scumble.types import check_stated, rank_rule
 from scumble.wire.catalog import Catalog, Run, Table, column_of_term
 from scumble.wire.requests import IndexOrder, RowLayout
 
-__all__ = ["Indexing", "checked_term", "needs_rows", "new_spec", "with_term"]
+__all__ = ["Indexing", "checked_term", "index_epsilon", "needs_rows", "new_spec", "with_term"]
 
 Options = tuple[tuple[str, str], ...]
 
@@ -36,6 +38,19 @@ def needs_rows(definition: Definition, catalog: Catalog) -> bool:
     if not isinstance(definition, NewIndex) or not catalog.table(definition.table).settled:
         return False
     return not (definition.if_not_exists and _attribute(catalog, definition) in _indexed(catalog, definition))
+
+
+def index_epsilon(definition: Definition, catalog: Catalog) -> Fraction:
+    """What a definition costs, if nothing of it was paid before."""
+    if not needs_rows(definition, catalog):
+        return Fraction(0)
+    assert isinstance(definition, NewIndex | Reindexing)  # noqa: S101  `needs_rows` says so
+    table = catalog.table(definition.table)
+    if isinstance(definition, NewIndex):
+        specs = [new_spec(_attribute(catalog, definition), definition.options)]
+    else:
+        specs = _anew(table, definition)
+    return sum((exact(spec.epsilon, "epsilon") for spec in specs), Fraction(0))
 
 
 def _attribute(catalog: Catalog, definition: NewIndex) -> str:
@@ -112,7 +127,7 @@ class Indexing:
         assert isinstance(definition, Reindexing)  # noqa: S101  `needs_rows` says so
         self.kind = "REINDEX"
         table = self._versions.catalog.table(definition.table)
-        return self._made(table, self._anew(table, definition), ledger)
+        return self._made(table, _anew(table, definition), ledger)
 
     def _new(self, table: Table, definition: NewIndex) -> IndexSpec:
         column = table.schema[definition.column].name
@@ -123,18 +138,6 @@ class Indexing:
             )
         return new_spec(column, definition.options)
 
-    def _anew(self, table: Table, definition: Reindexing) -> list[IndexSpec]:
-        there = [attribute for attribute in table.attributes if attribute is not None]
-        chosen = there if definition.column is None else [table.schema[definition.column].name]
-        if not table.settled or not chosen or not set(chosen).issubset(there):
-            raise NotFound(
-                f"the table {table.name!r} has no such index of rows",
-                hint=f"CREATE INDEX ON {table.name} (...) makes one",
-            )
-        if "domain" in dict(definition.options) and len(chosen) > 1:
-            raise InvalidParameter("a domain is that of one column", hint=f"REINDEX {table.name}({chosen[0]})")
-        return [new_spec(name, definition.options, _before(table, name, definition.options)) for name in chosen]
-
     def _made(self, table: Table, specs: list[IndexSpec], ledger: Ledger) -> LoadReport:
         """Fetch the rows and load them, in place of the copies that are then of no use."""
         terms, orders, instead = table.terms, [], []
@@ -144,7 +147,7 @@ class Indexing:
             instead += [run for run in table.settled if run.attribute == spec.column]
             instead += [run for run in table.settled if run.attribute is None and spec.columns is None]
         rows = self._rows(table, orders)
-        capacity, page_rows = _capacity(table), table.settled[0].page_rows
+        capacity, page_rows = _capacity(table), min(PAGE_ROWS, *(run.page_rows for run in table.settled))
         options = LoadOptions(capacity=capacity, page_rows=page_rows)
         place = Placing(tuple(dict.fromkeys(run.id for run in instead)), beside=True, terms=terms)
         pieces = rows.to_batches()
@@ -160,6 +163,20 @@ class Indexing:
             for piece in runner.all_rows(statement, tail=True).to_batches():
                 encode_rows(piece, layout, keys)
         return runner.all_rows(statement, tail=False)
+
+
+def _anew(table: Table, definition: Reindexing) -> list[IndexSpec]:
+    """The indexes that are made anew, on the terms that were declared or are stated now."""
+    there = [attribute for attribute in table.attributes if attribute is not None]
+    chosen = there if definition.column is None else [table.schema[definition.column].name]
+    if not table.settled or not chosen or not set(chosen).issubset(there):
+        raise NotFound(
+            f"the table {table.name!r} has no such index of rows",
+            hint=f"CREATE INDEX ON {table.name} (...) makes one",
+        )
+    if "domain" in dict(definition.options) and len(chosen) > 1:
+        raise InvalidParameter("a domain is that of one column", hint=f"REINDEX {table.name}({chosen[0]})")
+    return [new_spec(name, definition.options, _before(table, name, definition.options)) for name in chosen]
 
 
 def _before(table: Table, column: str, options: Options) -> IndexSpec | None:

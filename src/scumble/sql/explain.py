@@ -89,7 +89,7 @@ class Explanation:
     tables: list[TableExplanation]
     owner_sql: str | None
     beta: float
-    epsilon_charged: int = 0
+    epsilon_charged: int | float = 0
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from scumble import opening
-from scumble.enclave.sessions import TrustedEnclave
+from scumble.enclave.lines import TrustedEnclave
 from scumble.errors import ScumbleError
 from scumble.owner.database import Database
 from scumble.owner.keys import OwnerKey

@@ -10,9 +10,10 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from numpy.typing import NDArray
 
+from scumble.enclave.lines import TrustedEnclave
 from scumble.enclave.pages import DataKeys, Room, RunReader
 from scumble.enclave.queries import CompiledPlan
-from scumble.enclave.sessions import EnclaveSession, TrustedEnclave
+from scumble.enclave.sessions import EnclaveSession
 from scumble.enclave.versions import OpenVersion
 from scumble.wire.catalog import TAG_BYTES, Run, Table
 from scumble.wire.channel import done

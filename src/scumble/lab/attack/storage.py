@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scumble import opening
-from scumble.enclave.sessions import TrustedEnclave
+from scumble.enclave.lines import TrustedEnclave
 from scumble.errors import ScumbleError, Tampered
 from scumble.lab.attack.laboratory import Laboratory, fractions, load_made_up, opened
 from scumble.lab.attack.planted import UnsafeUncheckedEnclave

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.enclave.sessions import TrustedEnclave
+from scumble.enclave.lines import TrustedEnclave
 from scumble.lab.attack.laboratory import VALUES, Seen, fractions, laboratory, made_up_counts, second_column
 from scumble.lab.attack.planted import UnsafeUnpaddedEnclave
 from scumble.lab.attack.report import Finding, Report

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from scumble import opening
-from scumble.enclave.sessions import TrustedEnclave
+from scumble.enclave.lines import TrustedEnclave
 from scumble.errors import Unavailable
 from scumble.index.plan import SLACK_SHARE
 from scumble.index.slack import lossless_delta, shift
