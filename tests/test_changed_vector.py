@@ -1,7 +1,7 @@
 """A database that was changed, merged and inserted into is read as it was written.
 
 tests/vectors/changed has a backup, the key, the ledger and the anchor of one: three batches of which the first were
-merged after a row was deleted, a tail of three units, one of rows that an UPDATE has moved, rewritten and deleted rows,
+merged after a row was deleted, a tail of two units and of three for rows that an UPDATE has moved, rewritten and deleted rows,
 and one more batch.
 """
 
@@ -42,12 +42,13 @@ def test_it_opens_with_the_rows_that_it_had(changed: Path) -> None:
             (400, 1010, "n101"),
         ]
         assert db.check() > 0
-        assert (db.version, db.ledger.spent()) == (16, 1)
+        assert db.version == 16
+        assert db.ledger.spent() == 1
         table = db.table("t")
-        assert [len(table.settled), len(table.tail)] == [2, 3]
+        assert [len(table.settled), len(table.tail)] == [2, 5]
         assert {column for run in table.runs for layer in run.layers for column in layer.columns} == {LIVE, 2}
         assert sum(run.tally is not None for run in table.runs) == 2
-        assert [run.moved for run in table.tail] == [False, False, True]
+        assert [run.moved for run in table.tail] == [False, False, True, True, True]
 
 
 def test_its_life_goes_on(changed: Path) -> None:
