@@ -15,6 +15,7 @@ from scumble.enclave.pages import keep_tally
 from scumble.enclave.rows import Rows
 from scumble.errors import BadRows, InvalidParameter, Unavailable
 from scumble.owner import compacting, loading
+from scumble.owner.changing import ChangeReport
 from scumble.owner.composition import row_costs
 from scumble.owner.database import Database
 
@@ -56,6 +57,14 @@ def test_the_costs_of_flushes_add_up_unless_rows_are_stated_to_be_new(db: Databa
         db.insert("t", rows(500 + number))
         db.flush("t")
     assert db.ledger.spent() == Fraction(3, 2)
+
+
+def test_an_update_of_every_row_that_only_computes(db: Database) -> None:
+    """Its plan takes no bounds at all."""
+    report = db.execute("UPDATE t SET v = v + 1")
+    assert isinstance(report, ChangeReport)
+    assert report.rows == 100
+    assert db.sql("SELECT min(v), max(v) FROM t").fetchall() == [(1, 991)]
 
 
 def test_rows_that_moved_are_not_new(db: Database) -> None:
