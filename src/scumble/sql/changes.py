@@ -83,7 +83,7 @@ def change_of(parsed: Parsed, catalog: Catalog, params: ParamValues, evaluate: E
     tree = parsed.tree
     if not isinstance(tree, exp.Update | exp.Delete):  # an INSERT comes another way
         first = Span(parsed.tokens[0].start, parsed.tokens[0].end + 1)
-        hint = "queries, INSERT, UPDATE, DELETE, BEGIN, COMMIT and ROLLBACK are"
+        hint = "docs/sql.md lists those that are; flush, compact and vacuum are commands of their own"
         raise unsupported(parsed.text, "this statement is not supported", first, hint=hint)
     is_update = isinstance(tree, exp.Update)
     allowed = {"this", "where", "expressions"} if is_update else {"this", "where"}
@@ -168,7 +168,11 @@ class _Setter:
             value = value.this
         constant = self.constants.of(value)
         if isinstance(constant, Literal):
-            words = value_words(column, constant.value, self.constants.evaluate, self.type_name(column), value)
+            try:
+                words = value_words(column, constant.value, self.constants.evaluate, self.type_name(column), value)
+            except InvalidParameter:
+                what = f"the column {column.name!r} of type {column.type.label} cannot hold this"
+                raise bad(self.parsed.text, what, value, hint="give a value of its type") from None
             if not words[-1] and not column.nullable:
                 raise bad(self.parsed.text, f"the column {column.name!r} is NOT NULL", value)
             return Assigned(place, words)
