@@ -320,12 +320,17 @@ def test_segments_get_the_bytes_that_the_rest_of_the_file_leaves(
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 3])
-def test_dummies_are_what_the_blocks_hold_beside_the_rows(blocks: int) -> None:
+def test_dummies_are_what_the_blocks_hold_beside_the_rows(tmp_path: Path, blocks: int) -> None:
+    """Of an index that was read from its file as well."""
     counts = np.full(100, 50)
     index = DPPLRIndex(blocks=blocks).fit_counts(counts, domain=IntegerDomain(0, 99), budget=spend(), capacity=6000)
     assert index.unsafe_dummy_rows(counts) == (0 if blocks == 1 else index.model.capacity - 5000)
     if index.model.blocks is not None:
         assert index.model.slack_rows == max(index.model.blocks.slacks)
+    index.save(tmp_path / "f")
+    loaded = DPPLRIndex.load(tmp_path / "f")
+    assert loaded.blocks == blocks
+    assert loaded.unsafe_dummy_rows(counts) == index.unsafe_dummy_rows(counts)
 
 
 def test_a_model_states_what_was_charged_and_how_many_rows_there_may_be() -> None:
