@@ -300,10 +300,11 @@ class _Reader:
 
     def type(self) -> str:
         """A type as `parse_type` reads it: an ENUM is a category."""
-        first = self._next
+        first, start = self._next, self._span.start
         words = self.until(lambda token: token.text.upper() in CONSTRAINTS)
+        at = Span(start, start + len(words))
         if first is not None and first.text.upper() in NUMBERED:
-            raise self.unsupported("rows are not numbered: nobody may see how many there are", "insert the numbers")
+            raise self.unsupported("rows are not numbered: nobody may see how many there are", "insert the numbers", at)
         if first is not None and first.token_type is TokenType.ENUM:
             listed = tokens_of(words)[2:-1:2]
             if any(token.token_type is not TokenType.STRING for token in listed):
@@ -314,11 +315,12 @@ class _Reader:
             raise self.unsupported(
                 f"a {kind} column needs a length: all its values take as much room, so that none shows",
                 f"{kind}(25) has room for 25 bytes",
+                at,
             )
         try:
             parse_type(words)
         except InvalidParameter as error:
-            raise bad(self.text, error.message.split("\n")[0], self._span, hint=error.hint) from None
+            raise bad(self.text, error.message.split("\n")[0], at, hint=error.hint) from None
         return words
 
     def rest(self) -> str:
@@ -337,8 +339,8 @@ class _Reader:
     def bad(self, message: str) -> BadQuery:
         return bad(self.text, f"this is not SQL: {message}", self._span)
 
-    def unsupported(self, message: str, hint: str) -> UnsupportedQuery:
-        return unsupported(self.text, message, self._span, hint=hint)
+    def unsupported(self, message: str, hint: str, at: Span | None = None) -> UnsupportedQuery:
+        return unsupported(self.text, message, at or self._span, hint=hint)
 
     @property
     def _span(self) -> Span:
