@@ -391,8 +391,8 @@ class Plan:
                 for one in (one for each in assignments for one in each):
                     expressions.append(one.expression)
                     _check_places([one.column], schema)
-                    taken = 0 if one.expression is not None else schema.columns[one.column].type.words + 1
-                    ends.append(_end(one.offset, taken))
+                    words = schema.columns[one.column].type.words + 1 if one.expression is None else 0
+                    ends.append(_end(one.offset, words))
             case Aggregates(aggregates, group_by):
                 places += group_by
                 expressions += [aggregate.argument for aggregate in aggregates]
