@@ -1,8 +1,8 @@
 """A database that was changed, merged and inserted into is read as it was written.
 
 tests/vectors/changed has a backup, the key, the ledger and the anchor of one: three batches of which the first were
-merged after a row was deleted, a tail of two units and of three for rows that an UPDATE has moved, rewritten and deleted rows,
-and one more batch.
+merged after a row was deleted, a tail of two units and of three for rows that an UPDATE has moved, rewritten and
+deleted rows, and one more batch.
 """
 
 import shutil
