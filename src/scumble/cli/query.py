@@ -17,6 +17,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from sqlglot import exp
 
 from scumble.cli.database import Json, Key, Target, opened
 from scumble.cli.statements import statements
@@ -148,8 +149,10 @@ def _all_or_nothing(database: "Database", text: str, *, print_json: bool) -> Non
 def explained_for(
     database: "Database", text: str, values: Sequence[Any] | dict[str, Any] = (), capacity: int | None = None
 ) -> "Explanation | None":
-    """What there is to say of a statement, before it is run; None for BEGIN and the like."""
-    return None if is_control(text) else database.explain(text, values, capacity=capacity)
+    """What there is to say of a statement, before it is run; None for BEGIN, CREATE and the like."""
+    if not is_query(text) and not isinstance(parse(text, change=True).tree, exp.Insert | exp.Update | exp.Delete):
+        return None
+    return database.explain(text, values, capacity=capacity)
 
 
 def result_lines(
