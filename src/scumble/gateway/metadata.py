@@ -232,7 +232,7 @@ _FACTS: dict[int, tuple[int, Any]] = {
     **dict.fromkeys(range(541, 556), (BIGINT, 0)),  # no limits
     556: (BOOLEAN, False),
     **dict.fromkeys(range(557, 562), (BIGINT, 0)),
-    562: (BIGINT, 3),  # what is begun sees the version that it began with, and its own changes
+    562: (BIGINT, 2),  # read committed: until its first change, a transaction sees what others commit
     563: (BOOLEAN, True),  # transactions
     564: (BITMASK, 1),
     565: (BOOLEAN, False),
