@@ -126,7 +126,7 @@ def test_the_demo_runs_to_its_end_and_says_when_an_answer_differs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--rows", "5000", "--output", str(tmp_path / "out")]
-    asked = len(demo.QUERIES)
+    asked = demo.QUESTIONS
     parts = (
         "What is not hidden",
         "0.95 remains",

@@ -368,7 +368,7 @@ def test_no_noise_but_from_the_noise_module() -> None:
     chance = re.compile(r"urandom|secrets\.\w|uuid4")
     found = {name for name, text in sources.items() if chance.search(text)}
     enclave = {
-        f"enclave/{name}.py" for name in ("changes", "loads", "manifests", "merges", "pages", "sessions", "sharing")
+        f"enclave/{name}.py" for name in ("changes", "lines", "loads", "manifests", "merges", "pages", "sharing")
     }
     assert {name for name in found if name.startswith("enclave/")} == enclave
     rooms = {name if name.startswith("privacy/") else name.split("/")[0] for name in found}
