@@ -83,7 +83,7 @@ def test_files(files: Path, name: str) -> None:
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_memory_stays_bounded(tmp_path: Path, suffix: str) -> None:
     """What pyarrow holds at any time is some batches, or blocks of the file, and not the table."""
-    table = pa.table({f"c{n}": np.random.default_rng(n).integers(0, 2**62, 500_000) for n in range(8)})
+    table = pa.table({f"c{n}": np.random.default_rng(n).integers(0, 2**62, 1_000_000) for n in range(8)})
     path = tmp_path / f"t.{suffix}"
     if suffix == "csv":
         pa.csv.write_csv(table, path)
