@@ -214,7 +214,9 @@ def test_every_byte_of_every_manifest_and_tag_flipped(home: Path) -> None:
             with pytest.raises(Tampered):
                 open_manifest(keys, flipped)
     with reopen(home) as db:
-        hashes = {run.id: run.tag_hashes for table in db.tables for run in table.runs}
+        runs = [run for table in db.tables for run in table.runs]
+    hashes = {run.id: run.tag_hashes for run in runs}
+    hashes |= {run.tally.id: (run.tally.tag_hash,) for run in runs if run.tally is not None}
     for path in _files_of(home, "tags"):
         content = path.read_bytes()
         size = len(content) // len(hashes[path.stem])
