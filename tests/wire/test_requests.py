@@ -35,11 +35,11 @@ def test_who_may_ask_for_what_and_how_large_it_may_be() -> None:
     """A right that is given here by mistake is given to everybody with a grant."""
     by_analysts = {task for task, kind in Request.kinds.items() if kind.by_analyst}
     assert by_analysts == {
-        "abandon", "build", "check", "commit", "flush", "forget", "load", "look", "merge", "open", "pay", "prepare",
+        "abandon", "build", "check", "commit", "flush", "follow", "forget", "load", "look", "merge", "open", "pay", "prepare",
         "reserve", "rollback", "settle",
     }  # fmt: skip
     assert {task for task, kind in Request.kinds.items() if not kind.needs_version} == {
-        "commit", "create", "open", "restore",
+        "commit", "create", "follow", "open", "restore",
     }  # fmt: skip
     large = {task: kind.most_bytes for task, kind in Request.kinds.items() if kind.most_bytes != SMALL_BYTES}
     defined = dict.fromkeys(("add_column", "define", "flush", "load", "terms"), 16 * 1024 * 1024)

@@ -68,6 +68,10 @@ class Manifest:
         """What a signature under it is over."""
         return Draft(self.catalog.restores, self.catalog.version, self.catalog.previous, self.hash)
 
+    def is_in(self, envelope: Envelope) -> bool:
+        """Whether a file holds this very manifest, signature and all: then it need not be opened again."""
+        return self.link is not None and envelope.signed == self.link.to_bytes() and envelope.hash == self.hash
+
     def __repr__(self) -> str:
         return f"Manifest(version={self.catalog.version}, dummies=<secret>, access=<secret>)"
 

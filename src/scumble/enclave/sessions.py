@@ -175,15 +175,20 @@ class EnclaveSession:
     def _upgrade(self, request: requests.Upgrade) -> Draft:
         return self._drafted(self._history.upgrade(self._current, request))
 
-    def _open(self, request: requests.Open) -> Opened:
+    def _open(self, request: requests.Open | requests.Follow) -> Opened | None:
         self._pending = None
         changed, before, changes = self._version, self._before, self._changes
         try:
-            opened = self._take(self._history.open(request, changed))
+            newest = self._history.open(request, changed)
         except Refused:  # the signer has lost its rights, also to what was open until now
             self._version = self._before = self._load = None
             self._drop_plans()
             raise
+        known = isinstance(request, requests.Follow) and newest.manifest.seen == request.anchor
+        if known and changed is not None and newest.stored is changed.stored:
+            changed.unlocked = newest.unlocked  # its plans and changes stay
+            return None
+        opened = self._take(newest)
         if changed is not None and before is not None and self._current.has_tables_of(before):
             # Only rights have changed since: what was done to the tables can be done to this version, too.
             self._before, self._changes = self._current, changes
@@ -432,6 +437,7 @@ _HANDLERS: dict[type[Request[Any]], Callable[[Any, Any], Any]] = {
     requests.Commit: EnclaveSession._commit,
     requests.Create: EnclaveSession._create,
     requests.DropTable: EnclaveSession._drop_table,
+    requests.Follow: EnclaveSession._open,
     requests.ForgetPlans: EnclaveSession._forget_plans,
     requests.ListGrants: EnclaveSession._list_grants,
     requests.Look: EnclaveSession._look,

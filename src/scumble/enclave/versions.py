@@ -18,7 +18,7 @@ from scumble.errors import Exists, InvalidParameter, Locked, Refused, Stale, Tam
 from scumble.wire.catalog import Catalog, Run, Table
 from scumble.wire.grants import Grant
 from scumble.wire.lineage import Draft, Link, Title, check_titles, data_key_hash, is_derived, origin
-from scumble.wire.requests import Create, Open, Opened, Restore, Upgrade
+from scumble.wire.requests import Create, Follow, Open, Opened, Restore, Upgrade
 from scumble.wire.storage import Envelope, Storage, pack, unpack
 
 __all__ = ["History", "OpenVersion", "Pending"]
@@ -37,8 +37,11 @@ class OpenVersion:
     grant: Grant | None
     links: tuple[Link, ...]
     readers: dict[str, tuple[RunReader, Dummies]] = field(default_factory=dict)
+    stored: Manifest | None = None
+    """The manifest as it was read or stored; `manifest` has what the session has changed since."""
 
     def __post_init__(self) -> None:
+        self.stored = self.stored or self.manifest
         self.catalog = visible(self.manifest.catalog, self.grant)
         self.runs: dict[str, tuple[Table, Run]] = {
             run.id: (table, run) for table in self.catalog.tables for run in table.runs
@@ -178,7 +181,7 @@ class History:
         )
         return self._drafted(version.keys, catalog, manifest.dummies, access, version.unlocked, version)
 
-    def open(self, request: Open, before: OpenVersion | None) -> OpenVersion:
+    def open(self, request: Open | Follow, before: OpenVersion | None) -> OpenVersion:
         """The newest version, which has to descend from the anchored one and from the newest that was seen here."""
         with self.vault.holding(self.database):
             name, unlocked, keys, manifest = self._newest(before)
@@ -294,7 +297,11 @@ class History:
     def _newest(self, before: OpenVersion | None) -> tuple[str, Unlocked | None, DataKeys, Manifest]:
         """What the database is remembered by, what is remembered, the keys, and the head, which they open."""
         head = read_head(self.storage)
-        catalog, link = signed_catalog(unpack(head))
+        envelope, known = unpack(head), None if before is None else before.stored
+        if known is not None and known.is_in(envelope):
+            catalog, link = known.catalog, known.link
+        else:
+            known, (catalog, link) = None, signed_catalog(envelope)
         if catalog.database != self.database:
             raise Tampered
         name = origin(self.database, catalog.titles, self.signer)
@@ -307,12 +314,12 @@ class History:
         if before is not None and before.keys.data_key == data_key:
             keys = before.keys
         else:
-            keys = DataKeys(data_key, self.database)
+            keys, known = DataKeys(data_key, self.database), None
         if link is not None and data_key_hash(self.database, data_key) != catalog.titles[-1].data_key_hash:
             # The owner has changed the key: an analyst waits until this enclave is told the new one.
             raise Locked if self.data_key is None else Refused
         try:
-            return name, unlocked, keys, open_manifest(keys, head)
+            return name, unlocked, keys, known or open_manifest(keys, head)
         except Tampered:
             if unlocked is not None and unlocked.data_key != data_key:  # the key of somebody else, or an old one
                 raise Refused from None

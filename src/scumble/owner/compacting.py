@@ -125,6 +125,11 @@ def is_due(table: Table) -> bool:
     return any(len(_due(runs)) > 1 for runs in _groups(table))
 
 
+def may_become_due(table: Table) -> bool:
+    """Whether the policy might merge something once a run more is in the tail."""
+    return is_due(table) or len(table.tail) >= FEW_OF_TAIL
+
+
 def _merge(versions: Versions, name: str, choose: Callable[[list[Run]], list[Run]]) -> int:
     gone = 0
     for runs in _groups(versions.catalog.table(name)):

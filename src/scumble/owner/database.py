@@ -20,7 +20,7 @@ from scumble.owner.keys import OwnerKey
 from scumble.owner.policies import Policies
 from scumble.owner.streaming import Streaming
 from scumble.owner.versions import begin
-from scumble.wire.catalog import LIVE, TALLY, Run, Table
+from scumble.wire.catalog import LIVE, TALLY, Catalog, Run, Table
 from scumble.wire.requests import CheckChain, CheckPages, DropTable, Vacuum
 from scumble.wire.storage import Service
 
@@ -222,7 +222,9 @@ class Database(Streaming):
         there is room for, if the number of units shall not follow from the rows. Under the name of a `batch`, 32
         hexadecimal digits, rows are inserted once, however often that is tried. Returns how many were inserted.
         """
-        return self._changed_by(lambda changes: self._tidied(table, changes.insert(table, rows, capacity, batch)))
+        return self._changed_by(
+            lambda changes: self._tidied(self._versions.catalog, table, changes.insert(table, rows, capacity, batch))
+        )
 
     def update(self, table: str, rows: object, *, keys: Sequence[str]) -> int:
         """Change many rows in one pass: those with the `keys` of a row get its other columns; how many there were."""
@@ -294,8 +296,8 @@ class Database(Streaming):
     def _run_change(
         self, changes: "Changes", parsed: "Parsed", params: "Parameters", capacity: int | None
     ) -> "ChangeReport":
-        report = changes.run(parsed, params, capacity)
-        return self._tidied(report.table, report) if report.statement == "INSERT" else report
+        before, report = self._versions.catalog, changes.run(parsed, params, capacity)
+        return self._tidied(before, report.table, report) if report.statement == "INSERT" else report
 
     def _changed_by(self, work: "Callable[[Changes], T]") -> T:
         """Make changes, within the transaction that is under way or one of their own."""
@@ -428,11 +430,11 @@ class Database(Streaming):
         self._drop_unreferenced()
         return gone
 
-    def _tidied(self, table: str, result: T) -> T:
-        """Merge what is due by size within the transaction that has added rows, and pass on its result."""
-        from scumble.owner.compacting import merge_tiers
+    def _tidied(self, before: Catalog, table: str, result: T) -> T:
+        """Merge what is due by size within the transaction that has added rows to a table, and pass on its result."""
+        from scumble.owner.compacting import may_become_due, merge_tiers
 
-        if self.automatic:
+        if self.automatic and may_become_due(before.table(table)):
             merge_tiers(self._versions, table)
         return result
 

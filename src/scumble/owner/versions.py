@@ -38,7 +38,7 @@ from scumble.wire.catalog import Catalog
 from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant, parse_public_key
 from scumble.wire.lineage import Draft, Seen, check_follows, data_key_hash, is_derived, title_at
-from scumble.wire.requests import Create, Look, Open, Opened, Request, Restore, Rollback, Settle
+from scumble.wire.requests import Create, Follow, Look, Open, Opened, Request, Restore, Rollback, Settle
 from scumble.wire.storage import Service
 
 __all__ = ["Versions", "begin", "check_opened"]
@@ -72,7 +72,6 @@ class Versions:
     """
 
     session: Session
-    catalog: Catalog
     charges: tuple[Charge, ...]
     """What was ever paid for loads, as the versions have it: all of it for the owner, for an analyst its own."""
     grants: tuple[Grant, ...]
@@ -80,8 +79,8 @@ class Versions:
     """The owner's public key, in hexadecimal."""
     policy: bytes
     """The owner's signed policy in the version that is open; a later one may be known."""
-    views: dict[str, str]
-    """The owner's views, by their names in lower case, as sql/views.py has them."""
+    _catalog: Catalog
+    _views: dict[str, str]
 
     def __init__(
         self,
@@ -105,6 +104,7 @@ class Versions:
         self.is_writing, self._unwitnessed = False, False
         self.unsettled = 0
         """How many changes the session has made to the version that is open, for itself alone."""
+        self._unseen = False
         self._changed = changed
         self._key_print = key_file.fingerprint(key_path) if key_print is None else key_print
         try:
@@ -120,6 +120,18 @@ class Versions:
         self.service.close()
 
     @property
+    def catalog(self) -> Catalog:
+        """The version that is open, with the changes that only this session sees."""
+        self._look()
+        return self._catalog
+
+    @property
+    def views(self) -> dict[str, str]:
+        """The owner's views, by their names in lower case, as sql/views.py has them."""
+        self._look()
+        return self._views
+
+    @property
     def grant_id(self) -> str | None:
         """The id of the grant that lets an analyst in; None for the owner."""
         return None if self.grant is None else self.grant.id
@@ -133,7 +145,8 @@ class Versions:
     @contextmanager
     def writing(self, busy_seconds: float = 5) -> Iterator[None]:
         """Hold the database for writing, on its newest version; Busy if another client holds it for longer."""
-        self.refresh()
+        if self.session.broken:
+            self.open_session()
         self.open_newest()  # before a writer clears leftovers: to the provider a rollback looks like a crash
         with ExitStack() as self._held:
             self._held.enter_context(self.service.writer(busy_seconds))
@@ -306,7 +319,10 @@ class Versions:
         try:
             anchor = self._remembered()
             seen = None if anchor is None else anchor.seen
-            self.take(self._opened_since(seen), seen)
+            if seen is None or seen != self.anchor.seen or self.witnesses.listed(self.key).places:
+                self.take(self._opened_since(seen), seen)
+            elif (opened := self.session.ask(Follow(seen, self._opening(seen).owner))) is not None:
+                self.take(opened, seen)
         except (Tampered, Refused):
             # The key was perhaps changed: by a rekey elsewhere, or by one here that failed half-way.
             if not self._read_changed_key() and self.key.next_root is None:
@@ -346,16 +362,14 @@ class Versions:
                 decoded(run.index)  # a corrupt one now
         if opened.policy:
             self.policies.learn(self.key, opened.policy, opened.owner)
-        self.catalog, self.owner, self.grant = opened.catalog, opened.owner.hex(), opened.grant
+        self._catalog, self.owner, self.grant = opened.catalog, opened.owner.hex(), opened.grant
         self.charges, self._hash, self._links = opened.charges, opened.hash, opened.links
         self.grants = opened.grants
-        self.policy, self.views = opened.policy, _views(opened)
+        self.policy, self._views, self._unseen = opened.policy, _views(opened), self.unsettled > 0
         self.key.remember_owner(self.key_path, self.owner)
         self._expected_owner = None
         self._changed()
         self._remember(opened)
-        if self.unsettled:  # they are on top of this version now, if only rights have changed
-            self._look()
 
     def _opened_since(self, seen: Seen | None) -> Opened:
         return self.session.ask(self._opening(seen))
@@ -386,7 +400,7 @@ class Versions:
     @property
     def anchor(self) -> Anchor:
         """The version that is open, as it is remembered."""
-        return Anchor(self.catalog.version, self._hash, self.catalog.restores)
+        return Anchor(self._catalog.version, self._hash, self._catalog.restores)
 
     # --- changes -----------------------------------------------------------------------------------
 
@@ -395,13 +409,14 @@ class Versions:
         if request is not None:
             self.session.ask(request)
         self.unsettled += 1
-        self._look()
+        self._unseen = True
 
     def _look(self) -> None:
-        """See the changes that nobody else sees yet."""
-        opened = self.session.ask(Look())
-        self.catalog, self.views = opened.catalog, _views(opened)
-        self._changed()
+        """See the changes that nobody else sees yet, if there are any."""
+        if self._unseen:
+            opened = self.session.ask(Look())
+            self._catalog, self._views, self._unseen = opened.catalog, _views(opened), False
+            self._changed()
 
     def settle(self) -> None:
         """Make the changes so far a version."""
@@ -415,6 +430,7 @@ class Versions:
             self.unsettled = 0
             with suppress(ScumbleError):  # a session that was lost has forgotten them
                 self.session.ask(Rollback())
+                self._unseen = True
                 self._look()
 
     def change(self, request: Request[Any], successor: OwnerKey | None = None) -> bool:
@@ -428,8 +444,8 @@ class Versions:
             if draft is None:
                 return False
             if (draft.restores, draft.version, draft.previous) != (
-                self.catalog.restores,
-                self.catalog.version + 1,
+                self._catalog.restores,
+                self._catalog.version + 1,
                 self._hash,
             ):
                 raise Tampered

@@ -176,9 +176,9 @@ class FileStore:
     def commit(self, version: int, manifest: bytes) -> None:
         self._needs_writer()
         there = {**self._manifests.head_shapes(), **self._runs.finished()}
-        shapes_to_commit(self._manifests.version(), version, manifest, there)
-        with self._runs.syncing() as folders:
-            self._manifests.publish(version, manifest, folders)
+        shapes = shapes_to_commit(self._manifests.version(), version, manifest, there)
+        with self._runs.syncing() as handles:
+            self._manifests.publish(version, manifest, shapes, handles)
         with suppress(ScumbleError):  # the version is there, and whatever this leaves, a later commit finds
             self._collect_if_due()
 
@@ -254,8 +254,9 @@ class FileStore:
         with reading("folder"):
             for folder in (self.folder, self._manifests.folder, self._runs.folder):
                 clear_drafts(folder)
-                for path in folder.glob("*.tmp"):  # the drafts of release 0.1
-                    remove(path)
+                for name in os.listdir(folder):  # noqa: PTH208  for every change: Paths cost more than the call
+                    if name.endswith(".tmp"):  # a draft of release 0.1
+                        remove(folder / name)
         self._clear_scratch()
 
     def _clear_unfinished(self) -> None:
@@ -272,8 +273,8 @@ class FileStore:
         with writing("scratch"), suppress(FileExistsError):
             self._scratch.mkdir()  # empty folders get lost in copies: git and buckets do not keep them
         with reading("scratch"):
-            for path in self._scratch.iterdir():
-                remove(path)
+            for name in os.listdir(self._scratch):  # noqa: PTH208  for every change: Paths cost more than the call
+                remove(self._scratch / name)
 
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.001, 0.05

@@ -56,6 +56,9 @@ class ManifestFiles:
 
     def head_shapes(self) -> Mapping[str, Shape]:
         """The runs of the head, and their shapes."""
+        known, shapes = self._head
+        if known and known == self._head_name():
+            return shapes
         found = self._newest()
         return {} if found is None else found[1]
 
@@ -75,19 +78,23 @@ class ManifestFiles:
                 if run in self._read_version(version)[1]:
                     return
 
-    def publish(self, version: int, manifest: bytes, folders: Sequence[int] = ()) -> None:
-        """Make `manifest` the head. HEAD changes when the manifest, HEAD itself and these folders are durable."""
+    def publish(self, version: int, manifest: bytes, shapes: Mapping[str, Shape], handles: Sequence[int] = ()) -> None:
+        """Make `manifest`, which states these shapes, the head.
+
+        HEAD changes when the manifest, HEAD itself, and what the handles are of is durable.
+        """
         name = manifest_name(version, manifest)
         self.withdraw(version)
         try:
-            self._publish(name, manifest, folders)
+            self._publish(name, manifest, handles)
         except FileError:
             with suppress(ScumbleError):
                 if self._head_name() != name:  # it may have failed after the head was there
                     self.withdraw(version)
             raise
+        self._take_head(name, shapes)
 
-    def _publish(self, name: str, manifest: bytes, folders: Sequence[int]) -> None:
+    def _publish(self, name: str, manifest: bytes, handles: Sequence[int]) -> None:
         with ExitStack() as opened:
             with writing(f"manifests/{name}"):
                 file = os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -98,7 +105,7 @@ class ManifestFiles:
             with writing("HEAD"):
                 head = opened.enter_context(Draft(self._head_path))
                 head.write(f"{name}\n".encode())
-                head.replace(file, folder, *folders)
+                head.replace(file, folder, *handles)
 
     def withdraw(self, version: int) -> None:
         """Delete what was written of a version that never became the head."""
@@ -109,9 +116,9 @@ class ManifestFiles:
         """The names of the files that are there, by version."""
         names: dict[int, list[str]] = {}
         with reading("manifests"):
-            for path in self.folder.iterdir():
-                if (version := version_of(path.name)) is not None:
-                    names.setdefault(version, []).append(path.name)
+            for name in os.listdir(self.folder):  # noqa: PTH208  for every change: Paths cost more than the call
+                if (version := version_of(name)) is not None:
+                    names.setdefault(version, []).append(name)
         return names
 
     def collect(self, keep: int, most: int = MOST_AT_ONCE) -> int:
@@ -192,9 +199,12 @@ class ManifestFiles:
         if name == known:
             return self._content(name), shapes
         content, shapes = self._read(name)
+        self._take_head(name, shapes)
+        return content, shapes
+
+    def _take_head(self, name: str, shapes: Mapping[str, Shape]) -> None:
         self._runs.learn(shapes, newest=True)
         self._head = name, shapes
-        return content, shapes
 
     def _read_version(self, version: int) -> tuple[bytes, Mapping[str, Shape]]:
         head = self._head_name()

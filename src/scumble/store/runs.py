@@ -43,18 +43,23 @@ SPARE_FILES = 200  # for all else that this process may have open
 
 
 class _OpenRun:
-    """A run's pages file, closed when nothing refers to it any more: eviction alone does not close it."""
+    """A run's pages file, and if it is new its tags file, closed when nothing refers to it any more.
 
-    __slots__ = ("finished", "handle", "shape", "written")
+    Eviction alone does not close it.
+    """
+
+    __slots__ = ("finished", "handle", "shape", "tags", "written")
 
     def __init__(self, handle: int, shape: Shape, *, finished: bool) -> None:
         self.handle = handle
+        self.tags = -1
         self.shape = shape
         self.finished = self.written = finished
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        with suppress(OSError):
-            close(self.handle)
+        for handle in (self.handle, self.tags):
+            with suppress(OSError):
+                close(handle)
 
 
 class RunFiles:
@@ -131,18 +136,22 @@ class RunFiles:
     def finish(self, run: str, tags: Sequence[bytes]) -> None:
         opened = self._being_made(run)
         opened.shape.check_tags(list(map(len, tags)))
-        with writing(_name(run, TAGS)), durable.Draft(self._path(run, TAGS)) as draft:
-            draft.write(b"".join(tags))
-            draft.place(opened.handle)
+        with writing(_name(run, TAGS)):
+            if opened.tags < 0:
+                opened.tags = os.open(self._path(run, TAGS), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            os.ftruncate(opened.tags, 0)
+            os.lseek(opened.tags, 0, os.SEEK_SET)
+            durable.write_all(opened.tags, b"".join(tags))
         opened.finished = True
         self._unsynced.add(run)
 
     @contextmanager
     def syncing(self) -> Iterator[list[int]]:
-        """What has to be synced before a version may name the finished runs: their folder, once for all of them."""
+        """What has to be synced before a version may name the finished runs: their files, and the folder."""
         folder = durable.open_folder(self.folder)
+        new = [self._new[run] for run in self._unsynced & self._new.keys()]
         try:
-            yield [folder] if self._unsynced else []
+            yield [folder, *(handle for opened in new for handle in (opened.handle, opened.tags))] if new else []
         except FileError:
             for run in self._unsynced & self._new.keys():
                 self._new[run].finished = False  # a second sync may not report what the first one lost
@@ -174,8 +183,8 @@ class RunFiles:
     def stored(self) -> set[str]:
         """The runs that have a file here, no matter who made them."""
         with reading("runs"):
-            paths = [path for path in self.folder.iterdir() if path.suffix in (PAGES, TAGS)]
-        return {path.stem for path in paths if is_name(path.stem)}
+            parts = [name.rpartition(".") for name in os.listdir(self.folder)]  # noqa: PTH208  for every change
+        return {stem for stem, dot, suffix in parts if dot + suffix in (PAGES, TAGS) and is_name(stem)}
 
     def abandon(self, committed: Collection[str] | None) -> None:
         """Delete the new runs that were not committed; none of them if `committed` is unknown."""

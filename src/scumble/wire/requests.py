@@ -153,6 +153,13 @@ class Open(Request[Opened], task="open", by_analyst=True, needs_version=False):
     owner: bytes | None = None
 
 
+class Follow(Request[Opened | None], task="follow", by_analyst=True, needs_version=False):
+    """Take the newest version, as with `Open`; None if that is the one which the client remembers and has open."""
+
+    anchor: tuple[int, int, str]
+    owner: bytes | None = None
+
+
 class Restore(Request[Draft], task="restore", needs_version=False):
     """Draft a version after the newest that is there, although the owner has seen a later one: a backup was restored.
 
