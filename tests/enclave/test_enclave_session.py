@@ -44,6 +44,7 @@ from scumble.wire.requests import (
     Create,
     CreateTable,
     DropTable,
+    Follow,
     ForgetPlans,
     ListGrants,
     LoadBegun,
@@ -260,6 +261,34 @@ def test_who_loses_its_rights_keeps_nothing_open(place: Place) -> None:
     for request in (Prepare(plan()), Abandon(), Build(3, "bb" * 16)):
         with pytest.raises(InvalidParameter, match="no version is open"):
             ask(session, request)
+
+
+def test_who_follows_is_told_of_another_version_only_and_keeps_its_plans(place: Place) -> None:
+    place.load()
+    place.grant(grant_of(t="read"))
+    session = place.session(ADA)
+    seen = ask(session, Open(None)).seen
+    ask(session, Prepare(plan()))
+    assert ask(session, Follow(seen)) is None
+    assert session.plan_bytes > 0
+    assert ask(place.session(ADA), Follow(seen)).seen == seen  # nothing was open
+    place.load(replace(LOAD, batch="bc" * 16, table="u", table_id="bc" * 16, orders=()))
+    newer = ask(session, Follow(seen))
+    assert (newer.version, session.plan_bytes) == (seen[1] + 1, 0)
+    assert ask(session, Follow(seen)).seen == newer.seen  # the client has not remembered it
+    place.commit(place.owner, ask(place.owner, RevokeGrant("ada")))
+    with pytest.raises(Refused):
+        ask(session, Follow(newer.seen))
+    assert session.rank == 0
+
+
+def test_who_follows_an_older_head_finds_out(place: Place) -> None:
+    place.load()
+    seen = ask(place.owner, Open(None)).seen
+    assert ask(place.owner, Follow(seen)) is None
+    del place.storage.manifests[seen[1]]
+    with pytest.raises(Tampered):
+        ask(place.owner, Follow(seen))
 
 
 # --- grants and keys ---------------------------------------------------------------------------------

@@ -35,8 +35,8 @@ def test_who_may_ask_for_what_and_how_large_it_may_be() -> None:
     """A right that is given here by mistake is given to everybody with a grant."""
     by_analysts = {task for task, kind in Request.kinds.items() if kind.by_analyst}
     assert by_analysts == {
-        "abandon", "build", "check", "commit", "flush", "follow", "forget", "load", "look", "merge", "open", "pay", "prepare",
-        "reserve", "rollback", "settle",
+        "abandon", "build", "check", "commit", "flush", "follow", "forget", "load", "look", "merge", "open", "pay",
+        "prepare", "reserve", "rollback", "settle",
     }  # fmt: skip
     assert {task for task, kind in Request.kinds.items() if not kind.needs_version} == {
         "commit", "create", "follow", "open", "restore",

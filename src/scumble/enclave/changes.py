@@ -136,10 +136,8 @@ _ONE = np.uint8(1)
 
 
 def _spread(one: Values, rows: int) -> Values:
-    """As many of one value."""
-    out = np.empty((rows, *one.shape[1:]), one.dtype)
-    out[:] = one
-    return out
+    """As many of one value, which lies there once."""
+    return np.broadcast_to(one, (rows, *one.shape[1:]))
 
 
 def _not(mask: Mask) -> Mask:
@@ -290,6 +288,9 @@ def _whole(column: FetchedColumn, rows: int) -> tuple[Values, Mask]:
 
 def _chosen(mask: Mask, new: Values, old: Values) -> Values:
     """The new values where the mask is 1, and the old ones elsewhere."""
-    all_or_nothing = -mask.astype(old.dtype)
-    chosen: Values = old ^ ((old ^ new) & (all_or_nothing if old.ndim == 1 else all_or_nothing[:, None]))
+    all_or_nothing = mask.astype(old.dtype)
+    np.negative(all_or_nothing, out=all_or_nothing)
+    chosen: Values = old ^ new
+    chosen &= all_or_nothing if old.ndim == 1 else all_or_nothing[:, None]
+    chosen ^= old
     return chosen

@@ -14,7 +14,6 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import repeat
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -108,7 +107,7 @@ class Scratch:
             raise Tampered from None
 
 
-CACHED_ADDRESSES = 1 << 16
+CACHED_ADDRESSES = 1 << 14  # of single pages, and as many ranges of them: a scan reads the same ones each time
 RESEALED_PAGES = 64  # at a time
 
 
@@ -168,6 +167,9 @@ class FetchedColumn:
         return self.type.ordered(self.values)
 
 
+_PLACE = np.dtype([("column", "<i4"), ("page", "<i8")])
+
+
 class _Sealing:
     """What the pages of one stored object share: the cipher, and each page's nonce and associated data.
 
@@ -183,11 +185,14 @@ class _Sealing:
         else:
             self.cipher = keys.run(run)
             self._prefix = b"scumble page v1" + named + struct.pack("<q", pages)
-        self.address = lru_cache(CACHED_ADDRESSES)(self._address)
+        self.addresses = lru_cache(CACHED_ADDRESSES)(self._addresses)
 
-    def _address(self, column: int, page: int) -> tuple[bytes, bytes]:
-        place = struct.pack("<iq", column, page)
-        return place, self._prefix + place
+    def _addresses(self, column: int, first_page: int, pages: int) -> list[tuple[bytes, bytes]]:
+        places = np.empty(pages, _PLACE)
+        places["column"], places["page"] = column, np.arange(first_page, first_page + pages)
+        packed, prefix = places.tobytes(), self._prefix
+        nonces = [packed[at : at + NONCE_BYTES] for at in range(0, len(packed), NONCE_BYTES)]
+        return [(nonce, prefix + nonce) for nonce in nonces]
 
     def page_bytes(self, column: int) -> int:
         """How many bytes a page has before it is sealed."""
@@ -221,6 +226,7 @@ class _Writer:
         self._storage, self.name, self._sealing = storage, name, sealing
         self._numbers, self._first_page = numbers, first_page
         self._tags = {place: bytearray(pages * TAG_BYTES) for place in numbers}
+        self._sealed = Room()
 
     def write(self, column: int, first_page: int, words: Words, valid: Mask | None) -> None:
         """Seal and store whole pages; `words` has a multiple of page_rows rows."""
@@ -232,19 +238,16 @@ class _Writer:
 
     def write_pages(self, column: int, first_page: int, plain: NDArray[np.uint8]) -> None:
         """Seal and store pages that have their form already: one row of bytes for each."""
-        size, at = plain.shape[1], (first_page - self._first_page) * TAG_BYTES
-        slot, tags = size + TAG_BYTES, self._tags[column]
-        if tags.count(0, at, at + len(plain) * TAG_BYTES) != len(plain) * TAG_BYTES:
+        (pages, size), at = plain.shape, (first_page - self._first_page) * TAG_BYTES
+        tags, end = self._tags[column], at + pages * TAG_BYTES
+        if tags.count(0, at, end) != pages * TAG_BYTES:
             raise AssertionError  # there are tags: a key and a nonce never seal two things
-        sealed = bytearray(len(plain) * slot)
-        view = memoryview(sealed)
-        for place, page in enumerate(range(first_page, first_page + len(plain))):
-            nonce, associated = self._sealing.address(column, page)
-            out = view[place * slot : (place + 1) * slot]
-            self._sealing.cipher.encrypt_into(nonce, plain[place].data, associated, out)
-            tags[at : at + TAG_BYTES] = out[size:]
-            at += TAG_BYTES
-        self._storage.write(self.name, self._numbers[column], first_page - self._first_page, view)
+        sealed, slots = self._sealed.cut(size + TAG_BYTES, pages)
+        seal_into, addresses = self._sealing.cipher.encrypt_into, self._sealing.addresses(column, first_page, pages)
+        for (nonce, associated), page, slot in zip(addresses, plain, slots, strict=False):
+            seal_into(nonce, page.data, associated, slot)
+        tags[at:end] = sealed.reshape(pages, size + TAG_BYTES)[:, size:].tobytes()
+        self._storage.write(self.name, self._numbers[column], first_page - self._first_page, sealed.data)
 
 
 class RunWriter(_Writer):
@@ -328,7 +331,7 @@ class _Sheets:
         if not is_known:
             raise Tampered
         open_into = self._sealing.cipher.decrypt_into
-        addresses = map(self._sealing.address, repeat(column), range(first_page, first_page + pages))
+        addresses = self._sealing.addresses(column, first_page, pages)
         try:
             for (nonce, associated), source, target in zip(addresses, sources, targets, strict=False):
                 open_into(nonce, source, associated, target)
@@ -347,21 +350,36 @@ class _Sheets:
 class RunReader:
     """Reads and opens pages of a run that the manifest names: each from the last layer that has it, or the run."""
 
-    def __init__(self, storage: Storage, keys: DataKeys, table: Table, run: Run) -> None:
-        self.run, self._storage, self._keys = run, storage, keys
-        self._sealing = _Sealing(keys, table, run.page_rows, run.id, run.pages)
+    def __init__(
+        self, storage: Storage, keys: DataKeys, table: Table, run: Run, before: "RunReader | None" = None
+    ) -> None:
+        """`before` has read the same run of the same columns, under fewer layers: what it knows of them is kept."""
+        self.run, self._storage, self._keys, self._table = run, storage, keys, table
+        sealing = None if before is None else before._sealing
+        self._sealing: _Sealing = sealing or _Sealing(keys, table, run.page_rows, run.id, run.pages)
+        known: dict[str, _Sheets] = {} if before is None else before._sheets
         held = table.held(run)
         whole = {place: (place, run.tag_hashes[place]) for place in held if run.is_based(place)}
-        self._base = _Sheets(storage, run.id, self._sealing, whole, run.pages)
+        self._base = known.get(run.id) or _Sheets(storage, run.id, self._sealing, whole, run.pages)
+        self._sheets: dict[str, _Sheets] = {run.id: self._base}
         self._sizes = {place: self._sealing.page_bytes(place) for place in (*held, *((LIVE,) if run.has_dead else ()))}
         self._stacks: dict[int, list[tuple[int, int, _Sheets | None]]] = {}
         for layer in run.layers:
-            sealing = _Sealing(keys, table, run.page_rows, run.id, layer.pages, layer.id)
-            there = {place: (number, layer.tag_hashes[number]) for number, place in enumerate(layer.columns)}
-            sheets = _Sheets(storage, layer.id, sealing, there, layer.pages, layer.first_page)
+            sheets = self._sheets[layer.id] = known.get(layer.id) or self._layer_sheets(layer)
             for place in layer.columns:
                 below = self._stacks.get(place) or [(0, run.pages, self._base if place in whole else None)]
                 self._stacks[place] = _covered(below, layer.first_page, layer.end_page, sheets)
+
+    def _layer_sheets(self, layer: Layer) -> _Sheets:
+        run, table = self.run, self._table
+        sealing = _Sealing(self._keys, table, run.page_rows, run.id, layer.pages, layer.id)
+        there = {place: (number, layer.tag_hashes[number]) for number, place in enumerate(layer.columns)}
+        return _Sheets(self._storage, layer.id, sealing, there, layer.pages, layer.first_page)
+
+    def of(self, table: Table, run: Run) -> "RunReader":
+        """A reader of the same run as it is now."""
+        same = run.based == self.run.based and table.schema == self._table.schema
+        return RunReader(self._storage, self._keys, table, run, self if same else None)
 
     def fetch(self, column: int, first_page: int, pages: int, room: Room | None = None) -> FetchedColumn:
         """Some pages as a column, opened into `room` if there is one: then it is good until that is used again."""
@@ -501,7 +519,7 @@ def _page_form(sealing: _Sealing, column: int, values: Values, valid: Mask | Non
     parts = [np.ascontiguousarray(values).reshape(pages, -1).view(np.uint8)]
     if valid is not None:
         parts.append(_packed(valid, pages) if kind.null_bits else valid.reshape(pages, rows))
-    return np.concatenate(parts, axis=1)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
 def _packed(valid: Mask, pages: int) -> NDArray[np.uint8]:

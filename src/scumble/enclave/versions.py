@@ -47,12 +47,15 @@ class OpenVersion:
             run.id: (table, run) for table in self.catalog.tables for run in table.runs
         }
         self.readers = {
-            name: known for name, known in self.readers.items() if name in self.runs and self._is_of(known[0], name)
+            name: (self._reader_of(name, reader), dummies)
+            for name, (reader, dummies) in self.readers.items()
+            if name in self.runs
         }
 
-    def _is_of(self, reader: RunReader, name: str) -> bool:
-        """Whether a reader is for a run as it is in this version."""
-        return reader.run.layers == self.runs[name][1].layers
+    def _reader_of(self, name: str, reader: RunReader) -> RunReader:
+        """A reader for a run as it is in this version, from one that has read it in another."""
+        table, run = self.runs[name]
+        return reader if reader.run.layers == run.layers else reader.of(table, run)
 
     def reader(self, run: str) -> tuple[RunReader, Dummies]:
         """A run's reader, and where its dummies lie."""

@@ -57,10 +57,10 @@ class _UncheckedReader(RunReader):
         sealed = bytearray(pages * slot)
         self._storage.read(self.run.id, column, first_page, pages, memoryview(sealed))
         plain = b"".join(
-            Cipher(self._cipher, CTR(self._sealing.address(column, first_page + place)[0] + b"\0\0\0\2"))
+            Cipher(self._cipher, CTR(nonce + b"\0\0\0\2"))
             .decryptor()
             .update(bytes(sealed[place * slot : place * slot + size]))
-            for place in range(pages)
+            for place, (nonce, _) in enumerate(self._sealing.addresses(column, first_page, pages))
         )
         return np.frombuffer(plain, np.uint8).copy()
 
