@@ -427,6 +427,24 @@ def test_reindexing_spends_again_and_reclaims_dead_rows(db: Database, tmp_path: 
     _lived_through(db, tmp_path, known, *queries)
 
 
+def test_reindexing_gives_room_back_if_that_is_paid_for(db: Database) -> None:
+    """What was deleted, and a stream's dummies, leave room behind that only a release can tell anything of."""
+    db.load("t", _rows(100), indexes=INDEXES, capacity=640, page_rows=16)
+    db.execute("DELETE FROM t WHERE k >= 40")
+    before, spent = db.table("t").capacity, db.ledger.spent()
+    assert db.explain("REINDEX t WITH (epsilon = 1)").epsilon_charged == 2
+    db.execute("REINDEX t WITH (epsilon = 1)")
+    assert db.table("t").capacity >= before
+    assert db.explain("REINDEX t WITH (epsilon = 1, capacity_epsilon = 0.5)").epsilon_charged == Fraction(5, 2)
+    db.execute("REINDEX t WITH (epsilon = 1, capacity_epsilon = 0.5)")
+    assert db.ledger.spent() == spent + 2 + Fraction(5, 2)
+    assert db.table("t").capacity < before / 2
+    assert db.sql("SELECT count(*), sum(k) FROM t").fetchall() == [(40, sum(range(40)))]
+    assert db.sql("SELECT count(*) FROM t WHERE k > 20").fetchall() == [(19,)]
+    with pytest.raises(UnsupportedQuery, match="no option 'capacity_epsilon'"):
+        db.execute("CREATE INDEX ON t (name) WITH (domain = 'int:0:9', epsilon = 1, capacity_epsilon = 1)")
+
+
 def test_another_device_counts_what_was_indexed_again(tmp_path: Path) -> None:
     """Its ledger knows none of the batches, which were stated to be new, and learns of them from the versions."""
     with scumble.create(tmp_path / "db", limit=100) as db:

@@ -96,7 +96,7 @@ def _state(runs: Sequence[Run]) -> str:
 
 # --- merging -----------------------------------------------------------------------------------------
 
-FEW = 3
+FEW = 2
 FEW_OF_TAIL = 8
 """So many runs of a copy, and of the tail, are left as they are, whatever their sizes: each commit takes longer than
 reading a small run."""
@@ -114,8 +114,8 @@ def merge_all(versions: Versions, name: str) -> int:
 def merge_tiers(versions: Versions, name: str) -> int:
     """Merge what is due by the policy, of each copy and of the tail; how many runs are gone.
 
-    Which they are follows from public capacities. A row is merged about once whenever the table has doubled, and each
-    run that is left is larger than all smaller ones together, but for a few.
+    Which they are follows from public capacities. Each run that is left is larger than all smaller ones together, and
+    with an index twice as large, but for a few: a row is merged about once whenever the table has grown by as much.
     """
     return _merge(versions, name, _due)
 
@@ -157,11 +157,12 @@ def _mergeable(runs: list[Run]) -> list[Run]:
 
 
 def _due(runs: list[Run]) -> list[Run]:
-    """The runs that are to be merged: from the largest that those after it are together as large as."""
+    """The runs that are to be merged: from the largest that those after it are together as large as, or half."""
     by_size = sorted(filter(_adds_up, runs), key=lambda run: -run.capacity)
-    if len(by_size) <= (FEW_OF_TAIL if runs and runs[0].tail else FEW):
+    few, times = (FEW_OF_TAIL, 1) if runs and runs[0].tail else (FEW, 2)
+    if len(by_size) <= few:
         return []
     for place, run in enumerate(by_size[:-1]):
-        if sum(smaller.capacity for smaller in by_size[place + 1 :]) >= run.capacity:
+        if times * sum(smaller.capacity for smaller in by_size[place + 1 :]) >= run.capacity:
             return by_size[place:]
     return []

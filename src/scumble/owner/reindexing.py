@@ -1,8 +1,9 @@
 """CREATE INDEX and REINDEX on a table that has rows: they are fetched, and loaded once more in another order.
 
 The rows are SECRET: they come to the owner's side sealed, all of one copy, and go back as those of a load do. What the
-provider sees is that, and the new index, whose capacity is the table's public one. It costs what the index of a load
-costs, and adds to what the rows have cost before: docs/privacy.md section 2. The tail stays where it is.
+provider sees is that, and the new index, whose capacity is the table's public one unless a REINDEX pays for another. It
+costs what the index of a load costs, and adds to what the rows have cost before: docs/privacy.md section 2. The tail
+stays where it is.
 """
 
 from collections.abc import Callable
@@ -30,6 +31,8 @@ __all__ = ["Indexing", "checked_term", "index_epsilon", "needs_rows", "new_spec"
 
 Options = tuple[tuple[str, str], ...]
 
+CAPACITY_OPTION = "capacity_epsilon"
+
 
 def needs_rows(definition: Definition, catalog: Catalog) -> bool:
     """Whether a definition makes an index of rows that are there, and so costs epsilon."""
@@ -50,7 +53,14 @@ def index_epsilon(definition: Definition, catalog: Catalog) -> Fraction:
         specs = [new_spec(_attribute(catalog, definition), definition.options)]
     else:
         specs = _anew(table, definition)
-    return sum((exact(spec.epsilon, "epsilon") for spec in specs), Fraction(0))
+    drawn = _capacity_epsilon(definition) if isinstance(definition, Reindexing) else None
+    return sum((exact(spec.epsilon, "epsilon") for spec in specs), drawn or Fraction(0))
+
+
+def _capacity_epsilon(definition: Reindexing) -> Fraction | None:
+    """What is paid for a capacity that follows from the rows which are left; None if the one that is there stays."""
+    given = dict(definition.options).get(CAPACITY_OPTION)
+    return None if given is None else exact(given, CAPACITY_OPTION)
 
 
 def _attribute(catalog: Catalog, definition: NewIndex) -> str:
@@ -123,11 +133,13 @@ class Indexing:
         """Index what is there, as one new batch of the same rows; what was done."""
         if isinstance(definition, NewIndex):
             table = self._versions.catalog.table(definition.table)
-            return self._made(table, [self._new(table, definition)], ledger)
+            return self._made(table, [self._new(table, definition)], LoadOptions(capacity=_capacity(table)), ledger)
         assert isinstance(definition, Reindexing)  # noqa: S101  `needs_rows` says so
         self.kind = "REINDEX"
         table = self._versions.catalog.table(definition.table)
-        return self._made(table, _anew(table, definition), ledger)
+        drawn = _capacity_epsilon(definition)
+        options = LoadOptions(capacity=_capacity(table) if drawn is None else None, capacity_epsilon=drawn)
+        return self._made(table, _anew(table, definition), options, ledger)
 
     def _new(self, table: Table, definition: NewIndex) -> IndexSpec:
         column = table.schema[definition.column].name
@@ -138,7 +150,7 @@ class Indexing:
             )
         return new_spec(column, definition.options)
 
-    def _made(self, table: Table, specs: list[IndexSpec], ledger: Ledger) -> LoadReport:
+    def _made(self, table: Table, specs: list[IndexSpec], options: LoadOptions, ledger: Ledger) -> LoadReport:
         """Fetch the rows and load them, in place of the copies that are then of no use."""
         terms, orders, instead = table.terms, [], []
         for spec in (each.within(table.schema) for each in specs):
@@ -147,8 +159,7 @@ class Indexing:
             instead += [run for run in table.settled if run.attribute == spec.column]
             instead += [run for run in table.settled if run.attribute is None and spec.columns is None]
         rows = self._rows(table, orders)
-        capacity, page_rows = _capacity(table), min(PAGE_ROWS, *(run.page_rows for run in table.settled))
-        options = LoadOptions(capacity=capacity, page_rows=page_rows)
+        options = replace(options, page_rows=min(PAGE_ROWS, *(run.page_rows for run in table.settled)))
         place = Placing(tuple(dict.fromkeys(run.id for run in instead)), beside=True, terms=terms)
         pieces = rows.to_batches()
         return load_rows(self._versions, ledger, table, pieces, orders, options, lambda *_: None, self._attempt, place)
@@ -176,7 +187,8 @@ def _anew(table: Table, definition: Reindexing) -> list[IndexSpec]:
         )
     if "domain" in dict(definition.options) and len(chosen) > 1:
         raise InvalidParameter("a domain is that of one column", hint=f"REINDEX {table.name}({chosen[0]})")
-    return [new_spec(name, definition.options, _before(table, name, definition.options)) for name in chosen]
+    options = tuple((name, value) for name, value in definition.options if name != CAPACITY_OPTION)
+    return [new_spec(name, options, _before(table, name, options)) for name in chosen]
 
 
 def _before(table: Table, column: str, options: Options) -> IndexSpec | None:

@@ -438,10 +438,10 @@ INDEX_OPTIONS = {
 }  # fmt: skip
 
 
-def _index_options(reader: _Reader) -> tuple[tuple[str, str], ...]:
+def _index_options(reader: _Reader, *more: str) -> tuple[tuple[str, str], ...]:
     options = reader.options()
     for option, _ in options:
-        if option not in INDEX_OPTIONS:
+        if option not in INDEX_OPTIONS and option not in more:
             raise reader.unsupported(f"there is no option {option!r}", "WITH (domain = 'int:0:9', epsilon = 1)")
     if len(dict(options)) < len(options):
         raise reader.bad("an option is there twice")
@@ -511,7 +511,7 @@ def _reindex(reader: _Reader) -> Reindexing:
     columns = reader.names() if reader.peek() == "(" else ()
     if len(columns) > 1:
         raise reader.unsupported("an index is on one column", "REINDEX the table, or one column after the other")
-    return Reindexing(table, columns[0] if columns else None, _index_options(reader))
+    return Reindexing(table, columns[0] if columns else None, _index_options(reader, "capacity_epsilon"))
 
 
 _STATEMENTS: dict[str, Callable[[_Reader], Definition]] = {
