@@ -18,7 +18,7 @@ from scumble.lab.audit.run import GRADIENTS, LIKELIHOOD
 
 ONE, TWO, FOUR = Fraction(1), Fraction(2), Fraction(4)
 RUNS = {"database": 8, "retry": 6, "restore": 6, "fmi": 100, "dp-rmi": 100, "adaptive-tree": 500}
-RUNS |= {"dp-plr-blocks": 400, "dp-plr-blocks-lossless": 400, "merged": 100, "found-grid": 500}
+RUNS |= {"stream-threshold": 300, "dp-plr-blocks": 400, "dp-plr-blocks-lossless": 400, "merged": 100, "found-grid": 500}
 CLOSE = {"paper-tree": 0.5, "slack": 0.5, "capacity": 0.5, "crypt-epsilon": 0.5}
 PLANTED_RUNS = {"noise used twice": 600, "exact largest error": 600, "capacity without noise": 600}
 GAUSSIAN = ("fmi", "dp-rmi")
@@ -37,7 +37,7 @@ STOOD_FOR |= {"dp-plr-blocks-lossless", "adaptive-tree", "found-grid"}
 """What `make verify` audits; here are their parts (`dp-plr`, `wide-tree`, `paper-tree`, `slack`, `merged`), `retry`."""
 CLAIMED = [pytest.param(name, marks=[pytest.mark.slow] * (name in STOOD_FOR)) for name in NAMES]
 REPLAYED = [
-    pytest.param(*pair, marks=[pytest.mark.slow] if pair[1] == "restore" else [])
+    pytest.param(*pair, marks=[pytest.mark.slow] if pair[1] in LIVES else [])
     for pair in PLANTED
     if pair[1] not in (*GAUSSIAN, *COMPARED)
 ]
