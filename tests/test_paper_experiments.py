@@ -214,7 +214,8 @@ def test_numbers_and_names_for_people() -> None:
 FIGURES = {"illustrations": ("cf-model", "rmi", "range-tree")}
 
 
-EXPERIMENTS = [pytest.param(name, marks=[pytest.mark.slow] * (name == "tradeoff")) for name in run.EXPERIMENTS]
+DEAR = ("tradeoff", "illustrations", "formal", "risk", "accuracy")  # they train or draw what has no tiny size
+EXPERIMENTS = [pytest.param(name, marks=[pytest.mark.slow] * (name in DEAR)) for name in run.EXPERIMENTS]
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

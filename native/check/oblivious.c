@@ -1,75 +1,19 @@
 /* Runs a kernel with its secrets marked undefined: under valgrind's memcheck, every branch and every address that
  * depends on a secret is an error. Given a seed, it runs small sizes only, with other secrets for every seed: under
  * valgrind's lackey, the traces of two seeds must be equal. `verify/obliviousness.py` compiles it with the flags of the
- * extension, or links it with the extension, and runs it; the planted kernels below must be caught both ways, or the
+ * extension, or links it with the extension, and runs it; the leaks of planted.h must be caught both ways, or the
  * checks prove nothing. Kernels over rows run at several sizes, for a vector loop, its remainder and the shapes of a
  * network are different code. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <valgrind/memcheck.h>
 
 #include "native.h"
+#include "planted.h"
+#include "secrets.h"
 
-enum { COUNT = 1000, BITS = 9, PIECES = 3 };
+enum { BITS = 9, PIECES = 3 };
 
-static uint32_t seed = 0;
 static size_t most_rows = SIZE_MAX;
-
-/* Some 32 bits that depend on the seed. */
-static uint32_t scramble(size_t i)
-{
-    uint32_t bits = ((uint32_t)i + 1) * 2654435761u + seed * 2246822519u;
-    bits = (bits ^ bits >> 15) * 2654435761u;
-    return bits ^ bits >> 13;
-}
-
-static void hide(void *memory, size_t bytes)
-{
-    VALGRIND_MAKE_MEM_UNDEFINED(memory, bytes);
-}
-
-static void *secret(size_t bytes)
-{
-    unsigned char *memory = malloc(bytes + 1);
-    for (size_t i = 0; i < bytes; i++)
-        memory[i] = (unsigned char)scramble(i);
-    hide(memory, bytes);
-    return memory;
-}
-
-/* Secret bytes of 0 and 1. */
-static uint8_t *secret_mask(size_t n)
-{
-    uint8_t *mask = malloc(n + 1);
-    for (size_t i = 0; i < n; i++)
-        mask[i] = (uint8_t)(scramble(i) & 1);
-    hide(mask, n);
-    return mask;
-}
-
-/* Secret words from 0 to 15: group codes and ranks, some of which are none. */
-static int64_t *secret_codes(size_t n)
-{
-    int64_t *codes = malloc(n * sizeof *codes + 1);
-    for (size_t i = 0; i < n; i++)
-        codes[i] = scramble(i) & 15;
-    hide(codes, n * sizeof *codes);
-    return codes;
-}
-
-static int64_t *secret_words(size_t n)
-{
-    return secret(n * sizeof(int64_t));
-}
-
-/* A secret somewhat above `value`. */
-static int64_t secret_word(int64_t value)
-{
-    value += scramble(0) & 15;
-    hide(&value, sizeof value);
-    return value;
-}
 
 /* Calls run(n) for no rows, few, more than a block and numbers that are no power of two. */
 static void at_sizes(void (*run)(size_t))
@@ -280,100 +224,6 @@ AT_SIZES(check_single)
 AT_SIZES(check_grid)
 AT_SIZES(grid_ranks)
 AT_SIZES(fold_rows)
-
-/* Planted: a branch on a secret. */
-static void planted_branch(void)
-{
-    int64_t *counts = secret(COUNT * sizeof *counts);
-    volatile int64_t found = 0;
-    for (size_t i = 0; i < COUNT; i++)
-        if (counts[i] > 7)
-            found++;
-}
-
-/* Planted: an address that depends on a secret. */
-static void planted_gather(void)
-{
-    unsigned char *ranks = secret(COUNT);
-    volatile int64_t histogram[256] = {0};
-    for (size_t i = 0; i < COUNT; i++)
-        histogram[ranks[i]]++;
-}
-
-/* Planted: a loop that ends early. */
-static void planted_early_exit(void)
-{
-    int64_t *counts = secret(COUNT * sizeof *counts);
-    volatile size_t i = 0;
-    while (i < COUNT && (counts[i] & 127) != 45)
-        i++;
-}
-
-/* Planted: a filter that adds only the rows that match. */
-static void planted_filter(void)
-{
-    int64_t *x = secret_words(COUNT), low = secret_word(-5), high = secret_word((int64_t)1 << 61);
-    volatile int64_t sum = 0;
-    for (size_t i = 0; i < COUNT; i++)
-        if (x[i] >= low && x[i] <= high)
-            sum += x[i];
-}
-
-/* Planted: a group's sum found by its code. */
-static void planted_group(void)
-{
-    uint8_t *codes = secret_mask(COUNT);
-    int64_t *x = secret_words(COUNT);
-    volatile int64_t sums[2] = {0};
-    for (size_t i = 0; i < COUNT; i++)
-        sums[codes[i]] += x[i];
-}
-
-/* Planted: a compaction that writes every row, but to a place that tells how many were kept before it. */
-static void planted_compact(void)
-{
-    int64_t *rows = secret_words(COUNT);
-    uint8_t *flags = secret_mask(COUNT);
-    volatile int64_t *out = malloc((COUNT + 1) * sizeof *out);
-    size_t kept = 0;
-    for (size_t i = 0; i < COUNT; i++) {
-        out[kept] = rows[i];
-        kept += flags[i];
-    }
-}
-
-/* Planted: a sort that swaps only what is out of order. */
-static void planted_sort(void)
-{
-    volatile int64_t *keys = secret_words(64);
-    for (size_t end = 63; end > 0; end--)
-        for (size_t i = 0; i < end; i++) {
-            int64_t a = keys[i], b = keys[i + 1];
-            if (a > b) {
-                keys[i] = b;
-                keys[i + 1] = a;
-            }
-        }
-}
-
-/* Planted: a loop over the real rows alone. */
-static void planted_real_rows(void)
-{
-    int64_t real_rows = secret_word(500);
-    volatile int64_t sum = 0;
-    for (int64_t i = 0; i < real_rows; i++)
-        sum += i;
-}
-
-/* Planted: a division by a secret. Its time depends on it; memcheck sees neither a branch nor an address, so that it is
- * looked for in the code (`divisions` in verify/obliviousness.py), and needs a function of its own there. */
-__attribute__((noinline)) static void planted_division(void)
-{
-    uint64_t *x = (uint64_t *)secret_words(COUNT);
-    volatile uint64_t sum = 0;
-    for (size_t i = 0; i < COUNT; i++)
-        sum += UINT64_MAX / (x[i] | 1);
-}
 
 int main(int argc, char **argv)
 {

@@ -1,5 +1,6 @@
 """A database with analysts, for these tests: its owner has it open, in one enclave that all of them share."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,6 @@ class Clinic:
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        with scumble.create(home / "db", limit=20, delta_limit="1e-3") as db:
-            for name in ("visits", "staff"):
-                db.load(name, rows(40), indexes=INDEX, capacity=64, page_rows=16)
         self.reopen()
 
     def reopen(self, *, anchored: bool = True, **terms: Any) -> None:
@@ -50,9 +48,20 @@ class Clinic:
         return Database(self.provider, AnalystKey.open(path, self.store.database), path)
 
 
+def _made(origin: Path) -> Path:
+    """The folder with the database of all clinics and its keys, which is made once."""
+    if not origin.exists():
+        origin.mkdir()
+        with scumble.create(origin / "db", limit=20, delta_limit="1e-3") as db:
+            for name in ("visits", "staff"):
+                db.load(name, rows(40), indexes=INDEX, capacity=64, page_rows=16)
+    return origin
+
+
 @pytest.fixture
-def clinic(tmp_path: Path) -> Iterator[Clinic]:
-    made = Clinic(tmp_path)
+def clinic(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clinic]:
+    """A clinic with a database of its own: a copy of that one."""
+    made = Clinic(shutil.copytree(_made(tmp_path_factory.getbasetemp() / "clinic"), tmp_path, dirs_exist_ok=True))
     yield made
     made.owner.close()
     made.store.close()

@@ -7,7 +7,7 @@ from random import Random
 
 import histories
 import pytest
-from databases import events
+from databases import copy, events
 
 import scumble
 from scumble.errors import QueryError
@@ -15,12 +15,21 @@ from scumble.owner.database import Database
 from scumble.sql import ChangeExplanation
 
 
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("origin")
     found = histories.table(histories.rows(Random(1), 300))  # noqa: S311
-    with scumble.create(tmp_path / "db", limit=100) as made:
+    with scumble.create(home / "db", limit=100) as made:
         made.load("t", found, indexes=histories.INDEXES, types=histories.TYPES, capacity=300, page_rows=16)
-        yield made
+    return home
+
+
+@pytest.fixture
+def db(origin: Path, tmp_path: Path) -> Iterator[Database]:
+    """A copy of the same database for each test."""
+    copy(origin, tmp_path / "home")
+    with scumble.open(tmp_path / "home" / "db") as opened:
+        yield opened
 
 
 def explained(db: Database, sql: str, *, capacity: int | None = None) -> ChangeExplanation:

@@ -28,24 +28,22 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "UNFINISHED_SECONDS", 0.01)
 
 
-def live(how: settings) -> None:
-    """Run so many lives; people got what they asked for in them, and were refused what they must not have."""
+def live(how: settings) -> set[str]:
+    """Run so many lives; the ways in which something that people did has ended."""
     Life.ended.clear()
     run_state_machine_as_test(RestoredLife, settings=how)
-    assert Life.ended["well"] > 0
-    assert Life.ended["refused"] > 0
+    return set(Life.ended)
 
 
 @pytest.mark.filterwarnings("ignore:there is no anchor")
 def test_lives() -> None:
-    live(QUICK)
+    assert live(QUICK) >= {"well", "refused"}  # of a few short lives, some have none that is put back
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:there is no anchor")
 def test_many_lives() -> None:
-    live(LONG)
-    assert Life.ended["tampered"] > 0  # of a few short lives, some have none that is put back
+    assert live(LONG) >= {"well", "refused", "tampered"}
 
 
 @pytest.mark.filterwarnings("ignore:there is no anchor")

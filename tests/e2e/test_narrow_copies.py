@@ -161,7 +161,7 @@ def _wrong(db: Database, seed: int, count: int) -> tuple[list[str], Counter[str]
 
 
 def test_answers_are_those_of_plain_rows(db: Database) -> None:
-    wrong, used = _wrong(db, 7, 150)
+    wrong, used = _wrong(db, 7, 100)
     assert "\n".join(wrong) == ""
     for kind in ("narrow, index", "passed over", "whole, scan"):
         assert used[kind] > 10, used

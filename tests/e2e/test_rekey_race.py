@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clinics import INDEX, Clinic, rows
+from clinics import INDEX, Clinic, clinic, rows
 
 import scumble
 from scumble.owner import anchor, key_file, keys, session, versions
 from scumble.store.files import FileStore
+
+__all__ = ["clinic"]
 
 COUNT = "SELECT count(*), sum(k) FROM t WHERE k < 50"
 EXPECTED = (40, 780)
@@ -109,8 +111,7 @@ def test_a_rekey_at_every_step_of_a_question(tmp_path: Path, monkeypatch: pytest
         assert at > 5
 
 
-def test_analysts_ask_at_every_step_of_a_rekey(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clinic = Clinic(tmp_path)
+def test_analysts_ask_at_every_step_of_a_rekey(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
     clinic.owner.grant("ada", clinic.identity("ada"), ["visits"])
     count = "SELECT count(*), sum(k) FROM visits"
     with clinic.analyst("ada") as ada:
@@ -123,5 +124,3 @@ def test_analysts_ask_at_every_step_of_a_rekey(tmp_path: Path, monkeypatch: pyte
         with at_each_step(monkeypatch, ask, STEPS) as steps:
             clinic.owner.rekey()
         assert steps[0] > 20
-    clinic.owner.close()
-    clinic.store.close()

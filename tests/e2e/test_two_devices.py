@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from clinics import INDEX, Clinic, rows
+from clinics import INDEX, Clinic, clinic, rows
 
 import scumble
 from scumble.errors import Overdraft, ScumbleError
 from scumble.store.files import FileStore
+
+__all__ = ["clinic"]
 
 OPTIONS: dict[str, Any] = {"indexes": INDEX, "capacity": 64, "page_rows": 16}
 
@@ -62,9 +64,8 @@ def test_a_load_that_died_on_one_device_counts_on_the_other(tmp_path: Path, monk
         assert db.tables == ()
 
 
-def test_what_an_analyst_has_spent_counts_on_a_device_that_never_saw_the_grant(tmp_path: Path) -> None:
+def test_what_an_analyst_has_spent_counts_on_a_device_that_never_saw_the_grant(clinic: Clinic, tmp_path: Path) -> None:
     """Also once the grant is revoked, and with it the allotment gone from the newest version."""
-    clinic = Clinic(tmp_path)
     before = clinic.owner.ledger.spent()
     second = _second(tmp_path, tmp_path / "second")
     clinic.owner.grant("lab", clinic.identity("lab"), {"visits": ["load"]}, epsilon=2, delta="1e-6")

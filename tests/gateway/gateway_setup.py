@@ -15,7 +15,8 @@ from pyarrow import flight
 import scumble
 from scumble.gateway.config import Config, DatabaseConfig, Limits, Tls, hash_of
 from scumble.gateway.messages import packed
-from scumble.gateway.server import Gateway, opened
+from scumble.gateway.server import Gateway
+from scumble.gateway.serving import opened
 
 ROWS = 400
 ALICE, BOB = "alice-token-for-tests", "bob-token-for-tests"

@@ -8,7 +8,7 @@ import pytest
 
 from scumble.cli import main
 from scumble.gateway.config import Limits, hash_of, read_config
-from scumble.gateway.server import opened
+from scumble.gateway.serving import opened
 
 PAGE = Path(__file__).parents[2] / "docs" / "gateway.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -22,7 +22,8 @@ class Learnt(Kind):
         return DPPLRIndex(max_bytes=asked.max_bytes)
 
     def released(self, index: Index) -> RunIndex:
-        raise NotImplementedError
+        assert isinstance(index, DPPLRIndex)
+        return index.model
 
 
 @pytest.fixture
@@ -54,6 +55,11 @@ def test_the_two_mechanisms_are_known_from_the_start_and_one_of_them_lays_rows_o
 def test_a_kind_that_says_nothing_has_no_blocks_and_states_no_delta(learnt: Learnt) -> None:
     assert kinds.kind_of("learnt") is learnt
     assert (learnt.has_blocks, learnt.states_delta) == (False, False)
+
+
+def test_a_kind_that_says_nothing_keeps_no_tally_of_what_it_releases(learnt: Learnt, fitted: DPPLRIndex) -> None:
+    assert learnt.released(fitted) is fitted.model
+    assert learnt.tally(fitted) is None
 
 
 def test_a_file_begins_with_what_the_format_says(fitted: DPPLRIndex) -> None:

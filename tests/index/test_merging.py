@@ -199,8 +199,9 @@ def losses(builds: int, beta: Fraction, number: int) -> int:
     return lost
 
 
-def test_no_more_merges_lose_a_row_than_was_said() -> None:
-    builds, beta, number = 150, Fraction(1, 20), 4
+@pytest.mark.parametrize("builds", [60, pytest.param(150, marks=pytest.mark.slow)])
+def test_no_more_merges_lose_a_row_than_was_said(builds: int) -> None:
+    beta, number = Fraction(1, 20), 4
     assert losses(builds, beta, number) <= binom.isf(1e-6, builds, float(number * beta))
 
 

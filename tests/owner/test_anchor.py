@@ -96,8 +96,10 @@ def test_every_field_replaced(file: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"null", b"[]", b"[" * 50_000, b"\xff", b"{}", b"1" * 10_000])
-def test_what_was_never_an_anchor(file: Path, data: bytes) -> None:
+def test_what_was_never_an_anchor_gives_way_to_one(file: Path, data: bytes) -> None:
     refused(file, data)
+    ANCHOR.save(file, KEY)
+    assert Anchor.load(file, KEY) == ANCHOR
 
 
 def test_a_later_format_is_told_from_damage_by_its_mac(file: Path) -> None:

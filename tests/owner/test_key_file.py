@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import scumble
-from scumble.errors import Exists, FileError, InvalidParameter, KeyRefused, NewerVersion
+from scumble.errors import Exists, FileError, InvalidParameter, KeyRefused, NewerVersion, ScumbleError
 from scumble.owner import key_file
 from scumble.owner.key_file import is_protected
 from scumble.owner.keys import AnalystKey, OwnerKey
@@ -274,7 +274,8 @@ def test_what_is_given_comes_before_the_environment(file: Path, monkeypatch: pyt
 # Damage
 
 
-def refused(file: Path, data: bytes) -> None:
+def refused(file: Path, data: bytes) -> type[ScumbleError]:
+    """As what a file is refused that has this in it."""
     write(file, data)
     with pytest.raises((KeyRefused, NewerVersion)) as refusal:
         OwnerKey.open(file, PASSPHRASE)
@@ -282,6 +283,7 @@ def refused(file: Path, data: bytes) -> None:
         assert json.loads(data)["format"] > 1
     assert ROOT.hex() not in str(refusal.value)
     assert file.read_bytes() == data
+    return refusal.type
 
 
 @pytest.mark.parametrize("passphrase", [None, PASSPHRASE])
@@ -324,6 +326,8 @@ def test_every_field_replaced(file: Path, passphrase: str | None) -> None:
             for value in strange:
                 if value is not content[inner][name]:
                     refused(file, key_file.canonical(content | {inner: content[inner] | {name: value}}))
+    write(file, key_file.canonical(content))
+    assert OwnerKey.open(file, passphrase) == KEY
 
 
 @pytest.mark.parametrize(
@@ -331,7 +335,7 @@ def test_every_field_replaced(file: Path, passphrase: str | None) -> None:
     [b"", b"\n", b"null", b"[]", b"[" * 50_000, b'{"format":' * 5000, b"1" * 10_000, b"\xff\xfe", b"\0" * 100],
 )
 def test_what_was_never_a_key_file(file: Path, data: bytes) -> None:
-    refused(file, data)
+    assert refused(file, data) is KeyRefused
 
 
 def test_a_damaged_clear_key_shows_nothing_of_itself_in_the_exception(file: Path) -> None:
@@ -345,9 +349,8 @@ def test_a_damaged_clear_key_shows_nothing_of_itself_in_the_exception(file: Path
 def test_a_header_of_another_file_does_not_fit(file: Path) -> None:
     mine = json.loads(encoded(KEY))
     other = json.loads(encoded(OwnerKey("f" * 32, ROOT)))
-    refused(file, key_file.canonical(mine | {"database": other["database"]}))
-    refused(file, key_file.canonical(mine | {"kdf": other["kdf"]}))
-    refused(file, key_file.canonical(mine | {"sealed": other["sealed"]}))
+    for name in ("database", "kdf", "sealed"):
+        assert refused(file, key_file.canonical(mine | {name: other[name]})) is KeyRefused
 
 
 def test_sealed_keys_that_are_no_keys(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

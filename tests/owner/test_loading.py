@@ -15,16 +15,13 @@ from scumble.index.slack import lossless_delta
 from scumble.owner import loading, sending
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.ledger import Ledger
+from scumble.owner.load_target import _check_lines, _existing, _ordered, indexes_of
 from scumble.owner.loading import (
     Attempt,
     LoadOptions,
     _begin,
-    _check_lines,
-    _existing,
     _fix_capacity,
     _named,
-    _ordered,
-    indexes_of,
     released_indexes,
     spends_of,
 )
@@ -276,7 +273,7 @@ def test_a_schema_file_has_a_line_for_every_column_and_sets_their_order() -> Non
     assert _ordered(given, LoadOptions()) is given
 
 
-def test_a_batch_has_theindexes_of_its_table_in_its_order() -> None:
+def test_a_batch_has_the_indexes_of_its_table_in_its_order() -> None:
     by_k, by_n = (IndexSpec.parse(f"{name} int:0:9 epsilon=1") for name in ("K", "n"))
     new = table("k integer", "n integer")
     assert [spec.column for spec in indexes_of(new, [by_n, by_k])] == ["n", "k"]

@@ -7,14 +7,13 @@ forgotten between sending and noting it; a damaged record in the middle that is 
 import os
 import shutil
 import signal
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from dying import die_at
 from scumble.errors import Busy, Corrupt, FileError, InvalidParameter
 from scumble.owner import stream_log
 from scumble.owner.stream_log import StreamLog, held_logs, read_log, waiting_in
@@ -239,30 +238,6 @@ def test_a_torn_tail_of_any_length_is_cut(tmp_path: Path, filler: bytes) -> None
 # --- crashes ---------------------------------------------------------------------------------------
 
 
-def _die_at(number: int, where: str) -> None:
-    """From now on, kill this process at the call of this number, or half-way through the write of this number."""
-    seen = 0
-
-    def wrap(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*arguments: Any, **options: Any) -> Any:
-            nonlocal seen
-            seen += 1
-            if seen == number:
-                if where == "after":
-                    with suppress(OSError):
-                        call(*arguments, **options)
-                elif where == "half-way":
-                    handle, content = arguments
-                    call(handle, bytes(content)[: len(content) // 2])
-                os.kill(os.getpid(), signal.SIGKILL)
-            return call(*arguments, **options)
-
-        return counted
-
-    for name in ("write",) if where == "half-way" else CALLS:
-        setattr(os, name, wrap(name, getattr(os, name)))
-
-
 def _noting(path: Path) -> None:
     """Note what is sealed under which key and nonce, on disk, so that it outlives a kill."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -334,7 +309,7 @@ def _killed(folder: Path, place: int, where: str, table: dict[int, list[int]]) -
     if child == 0:
         try:
             _noting(folder.with_suffix(".nonces"))
-            _die_at(place, where)
+            die_at(place, where, CALLS)
             _work(folder, acknowledged[1], sent[1])
             os._exit(0)
         finally:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from scumble import parse_domain, suggest
 from scumble.errors import BadRows, InvalidParameter
 from scumble.owner.encoding import encode_rows
-from scumble.owner.loading import LoadOptions, _open_rows
+from scumble.owner.load_target import open_rows
+from scumble.owner.loading import LoadOptions
 from scumble.owner.schema_file import SchemaFile
 from scumble.owner.suggest.bounds import propose_domain, round_up
 from scumble.wire.catalog import Catalog
@@ -93,7 +94,7 @@ def test_what_is_suggested_loads(tmp_path: Path, rows: list[tuple[str, str]], ti
     found = suggest(path)
     file = SchemaFile.parse(str(found))
     assert file == found.file
-    source, table = _open_rows(EMPTY, "t", path, [], LoadOptions(schema=file))
+    source, table = open_rows(EMPTY, "t", path, [], LoadOptions(schema=file))
     layout = RowLayout(table.schema, ())
     assert sum(len(encode_rows(batch, layout, [])) for batch in source) == len(rows) * times
     for each in found.columns:  # and the indexes can be had
@@ -161,7 +162,7 @@ def test_pandas_frames_are_seen_through() -> None:
     }
     assert {each.column.name for each in found.columns if not each.from_rows} == {"own"}
     assert "row 1 cannot be bigint" not in str(found)  # half of the rows have a fraction: none of them stands out
-    source, table = _open_rows(EMPTY, "t", frame, [], LoadOptions(schema=found.file))
+    source, table = open_rows(EMPTY, "t", frame, [], LoadOptions(schema=found.file))
     assert sum(len(encode_rows(batch, RowLayout(table.schema, ()), [])) for batch in source) == 3
 
 

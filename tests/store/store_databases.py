@@ -2,12 +2,16 @@
 
 import json
 import random
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
+import pytest
+
 from scumble.errors import NotFound
 from scumble.store.files import FileStore
+from scumble.store.memory import MemoryStore
 from scumble.store.protocol import Store
 from scumble.types import Column, Schema, parse_type
 from scumble.wire.catalog import Catalog, Run, Table
@@ -25,6 +29,21 @@ SCHEMA = Schema(
     )
 )
 SLOT_BYTES = (16 * 8 + 16, 16 * 5 + 16, 16 * 1 + 16)
+MAKERS: dict[str, Callable[[Path, str], Store]] = {
+    "files": FileStore.create,
+    "memory": lambda _, database: MemoryStore(database),
+}
+
+
+@pytest.fixture(params=MAKERS)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """A store of each kind, with nothing in it."""
+    return MAKERS[request.param](tmp_path / "db", "d0")
+
+
+def another(store: Store) -> Store:
+    """The same database opened once more, where that is possible."""
+    return FileStore(store.folder) if isinstance(store, FileStore) else store
 
 
 def manifest(version: int, runs: dict[str, int], previous: bytes = b"") -> bytes:

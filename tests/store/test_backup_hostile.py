@@ -75,6 +75,7 @@ def test_the_tools_of_these_tests_change_nothing(archive: bytes, tmp_path: Path)
 def test_every_truncation_is_refused(archive: bytes, place: Path) -> None:
     for length in {*range(0, len(archive), 512), len(archive) - 1, len(archive) - 512}:
         refused(archive[:length], place)
+    assert not place.exists()
 
 
 def test_every_changed_byte_is_refused(archive: bytes, place: Path) -> None:
@@ -139,6 +140,7 @@ def test_a_member_that_is_not_as_it_has_to_be_is_refused(archive: bytes, place: 
         refused(packed(parts), place)
         if at < len(parts) - 1:
             refused(packed(listing(parts)), place)
+    assert not place.exists()
 
 
 def test_members_twice_missing_swapped_or_added_are_refused(archive: bytes, place: Path) -> None:
@@ -155,6 +157,7 @@ def test_members_twice_missing_swapped_or_added_are_refused(archive: bytes, plac
             refused(packed(listing(parts)), place)
     refused(archive + b"x", place)
     refused(archive + archive, place)
+    assert not place.exists()
 
 
 def test_other_formats_are_refused(archive: bytes, place: Path) -> None:

@@ -3,12 +3,12 @@
 import io
 import os
 import threading
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from store_databases import (
+    another,
     check_run,
     commit_many,
     files,
@@ -16,6 +16,7 @@ from store_databases import (
     load,
     manifest,
     signed,
+    store,
     unsigned,
     write_run,
 )
@@ -29,19 +30,7 @@ from scumble.store.memory import MemoryStore
 from scumble.store.protocol import Store
 from scumble.wire.links import MOST_LINKS, link_of, pack_links, unpack_links
 
-MAKERS: dict[str, Callable[[Path, str], Store]] = {
-    "files": FileStore.create,
-    "memory": lambda _, database: MemoryStore(database),
-}
-
-
-@pytest.fixture(params=MAKERS)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return MAKERS[request.param](tmp_path / "db", "d0")
-
-
-def another(store: Store) -> Store:
-    return FileStore(store.folder) if isinstance(store, FileStore) else store
+__all__ = ["store"]
 
 
 def whole(store: Store, head: int) -> list[int]:

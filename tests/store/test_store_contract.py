@@ -14,7 +14,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from store_databases import (
+    MAKERS,
     SLOT_BYTES,
+    another,
     check_run,
     filled,
     load,
@@ -22,6 +24,7 @@ from store_databases import (
     pages_of,
     read,
     shape,
+    store,
     tags_of,
     write_run,
 )
@@ -35,20 +38,7 @@ from scumble.store.memory import MemoryStore
 from scumble.store.protocol import Location, Restoring, Store
 from scumble.store.transcript import Transcript
 
-MAKERS: dict[str, Callable[[Path, str], Store]] = {
-    "files": FileStore.create,
-    "memory": lambda _, database: MemoryStore(database),
-}
-
-
-@pytest.fixture(params=MAKERS)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    return MAKERS[request.param](tmp_path / "db", "d0")
-
-
-def another(store: Store) -> Store:
-    """The same database opened once more, where that is possible."""
-    return FileStore(store.folder) if isinstance(store, FileStore) else store
+__all__ = ["store"]
 
 
 def test_a_new_database_is_empty(store: Store) -> None:

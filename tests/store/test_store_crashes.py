@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,39 +29,14 @@ from store_databases import (
     write_run,
 )
 
+from dying import die_at
 from scumble import durable
 from scumble.errors import Busy, FileError, InvalidParameter
 from scumble.store.files import FileStore
 from scumble.store.manifests import manifest_name
 
 CALLS = ("open", "write", "pwrite", "posix_fallocate", "fsync", "replace", "unlink")
-WRITES = ("write", "pwrite")
-"""Those that can be done by half."""
 Job = Callable[[FileStore], None]
-
-
-def _die_at(number: int, where: str) -> None:
-    """From now on, kill this process at the call of this number, or half-way through the write of this number."""
-    seen = 0
-
-    def wrap(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*arguments: Any, **options: Any) -> Any:
-            nonlocal seen
-            seen += 1
-            if seen == number:
-                if where == "after":
-                    with suppress(OSError):
-                        call(*arguments, **options)
-                elif where == "half-way":
-                    handle, content, *offset = arguments
-                    call(handle, content[: len(content) // 2], *offset)
-                os.kill(os.getpid(), signal.SIGKILL)
-            return call(*arguments, **options)
-
-        return counted
-
-    for name in WRITES if where == "half-way" else CALLS:
-        setattr(os, name, wrap(name, getattr(os, name)))
 
 
 def _dies(folder: Path, job: Job, number: int, where: str) -> bool:
@@ -70,7 +44,7 @@ def _dies(folder: Path, job: Job, number: int, where: str) -> bool:
     child = os.fork()
     if child == 0:
         try:
-            _die_at(number, where)
+            die_at(number, where, CALLS)
             job(FileStore(folder))
             os._exit(0)
         finally:

@@ -4,12 +4,7 @@
 can before it spends the budget, and its output appears whole or not at all.
 """
 
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from fractions import Fraction
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,18 +12,17 @@ import typer
 
 from scumble.cli.columns import Beta, DataFile, KeyColumn, count_keys, key_of
 from scumble.cli.database import Json
+from scumble.cli.index_fit import Account, drafted, pay, publish, remaining
 from scumble.cli.lab import compare
-from scumble.cli.terminal import BROKEN, count, print_result, say, working
-from scumble.durable import Draft
-from scumble.errors import FileError, InvalidParameter, LedgerBusy
+from scumble.cli.terminal import count, print_result, working
+from scumble.errors import InvalidParameter
 from scumble.index.contract import PositionRange, check_beta
 from scumble.index.dp_plr import DPPLRIndex
 from scumble.index.file import MECHANISMS, encode
 from scumble.index.hint import Hint
 from scumble.index.slack import SlackName
 from scumble.owner.indexes import index_cost
-from scumble.owner.ledger import Ledger, Spend
-from scumble.privacy.budget import Budget
+from scumble.owner.ledger import Spend
 from scumble.privacy.budget import show as written
 from scumble.types import parse_domain
 
@@ -163,16 +157,16 @@ def fit(
         slack=slack,
         alpha_s=alpha_s,
     )
-    with _drafted(output, force=force, beside=[file] if ledger is None else [file, ledger]) as draft:
+    with drafted(output, force=force, beside=[file] if ledger is None else [file, ledger]) as draft:
         with working(f"reading {file.name}"):
             counts = count_keys(file, column, public)
         with account.open(cost) as payer:
-            budget = _pay(payer, cost)
+            budget = pay(payer, cost)
             with working("building the index"):
                 index.fit_counts(counts, domain=public, budget=budget, beta=beta, capacity=capacity)
-            _publish(draft, encode(index.model))
+            publish(draft, encode(index.model))
             # Asked only now that the file is in place, because another process may hold the ledger.
-            left = {} if ledger is None else _remaining(payer)
+            left = {} if ledger is None else remaining(payer)
     about = None if ledger is None else {"path": str(ledger), **{name: float(left[name]) for name in left}}
     lines = _as_lines(index, output)
     if left:
@@ -274,7 +268,7 @@ def tune(
     public = parse_domain(domain)
     from scumble.lab.tune import chosen, trials
 
-    with _drafted(output, force=force, beside=[hint]) as draft:
+    with drafted(output, force=force, beside=[hint]) as draft:
         with working(f"reading {hint.name}"):
             counts = count_keys(hint, column, public)
         with working("simulating"):
@@ -296,84 +290,6 @@ def tune(
         )
     lines.append(f'  best here: --index "{terms}"')
     print_result({**about, "trials": [asdict(trial) for trial in tried]}, lines, as_json=print_json)
-
-
-@contextmanager
-def _drafted(target: Path, *, force: bool, beside: list[Path]) -> Iterator[Draft]:
-    """Open a draft of `target`; refuse if it exists (unless forced) or is one of the files in use.
-
-    This comes before the build, so that a missing folder or a read-only disk costs no epsilon.
-    """
-    try:
-        if any(file.exists() and target.exists() and target.samefile(file) for file in beside):
-            raise FileError(f"{target} is in use: the index would overwrite it", hint="name another output")
-        if target.exists() and not target.is_file():
-            raise FileError(f"{target} is not a file", hint="name a file")
-        if target.exists() and not force:
-            raise FileError(f"{target} exists already", hint="--force replaces it; its epsilon stays spent")
-        draft = Draft(target)  # its mode follows the umask, as any new file's: an index is public
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "its name is not one"
-        raise FileError(
-            f"cannot write {target}: {why}", hint="its folder has to exist and to be writable; nothing was spent"
-        ) from error
-    with draft:
-        yield draft
-
-
-def _publish(draft: Draft, data: bytes) -> None:
-    """Put the index in place. If the disk refuses, keep what cost epsilon elsewhere, and say where."""
-    try:
-        draft.write(data)
-        draft.replace()
-    except OSError as error:
-        hint = "free some space before the next try"
-        with suppress(OSError):
-            handle, name = tempfile.mkstemp(suffix=".scumble")
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            hint = f"it was kept as {name}: move it from there"
-        what = f"the index was built and its epsilon is spent, but {draft.target} cannot be written: {error.strerror}"
-        raise typer.Exit(say(FileError(what, hint=hint), BROKEN)) from error
-
-
-@dataclass(frozen=True)
-class Account:
-    """The ledger that pays for an index: a file, or one in memory that just suffices."""
-
-    file: Path | None
-    limit: str | None
-    delta_limit: str | None
-
-    def check(self, cost: Spend) -> None:
-        """Refuse what can be refused before the data is read, without creating a ledger."""
-        if self.file is None:
-            if self.limit is not None or self.delta_limit is not None:
-                raise InvalidParameter("a limit needs a ledger", hint="--ledger budget.ledger")
-        elif self.file.exists():
-            Ledger.open(self.file, self.limit, delta_limit=self.delta_limit).close()
-        elif self.limit is None:
-            raise FileError(f"there is no ledger at {self.file}", hint="--limit 2, for example, creates it")
-        else:  # rehearse in memory: limits are for good, so a ledger that could not pay must not be made
-            _pay(Ledger(self.limit, delta_limit=self.delta_limit or 0), cost)
-
-    def open(self, cost: Spend) -> Ledger:
-        if self.file is None:
-            return Ledger(cost.epsilon, delta_limit=cost.delta)
-        return Ledger.open(self.file, self.limit, delta_limit=self.delta_limit)
-
-
-def _pay(ledger: Ledger, cost: Spend) -> Budget:
-    (budget,) = ledger.spend_all([cost])
-    return budget
-
-
-def _remaining(ledger: Ledger) -> dict[str, Fraction]:
-    """Return what a ledger has left, or nothing if another process holds it: the index is there, so do not fail."""
-    try:
-        return {"limit": ledger.limit, "remaining": ledger.remaining(), "delta_remaining": ledger.remaining_delta()}
-    except LedgerBusy:
-        return {}
 
 
 def _as_json(index: DPPLRIndex, path: Path) -> dict[str, object]:

@@ -229,7 +229,7 @@ def _serve(path: Path, *, check_only: bool, as_json: bool) -> None:
 
     config = read_config(path)
     try:
-        from scumble.gateway.server import check, serve
+        from scumble.gateway.serving import check, serve
     except ImportError as error:
         raise ScumbleError(
             f"the gateway needs {error.name or 'protobuf'}", hint="pip install 'scumble[gateway]'"

@@ -1,14 +1,11 @@
-"""The Flight SQL server: from its start to its stop it answers clients' calls with streams of Arrow.
+"""The Flight SQL server: it answers clients' calls with streams of Arrow.
 
 A statement runs once, in GetFlightInfo or in DoPut. So its errors come where clients expect them, its schema is that of
 the rows, and using a ticket again runs nothing again. The result waits on a shelf, within limits, until DoGet takes it:
 a ticket works once. Metadata is computed in DoGet, from the command in the ticket.
 """
 
-import signal
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,7 +13,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from scumble.errors import InvalidParameter, ScumbleError, UnsupportedQuery
-from scumble.gateway.calls import Authentication, Call, Log, NoHandshake, flight_error, to_stderr
+from scumble.gateway.calls import Authentication, Call, Log, NoHandshake, flight_error
 from scumble.gateway.changes import changed, ingest_target, ingested
 from scumble.gateway.config import Config
 from scumble.gateway.databases import SCHEMA, Databases
@@ -28,7 +25,7 @@ from scumble.gateway.turns import Runs
 from scumble.owner.database import Database
 from scumble.sql.parse import is_query
 
-__all__ = ["Gateway", "check", "opened", "serve"]
+__all__ = ["Gateway"]
 
 BATCH_BYTES = 2 << 20  # drivers refuse messages above 16 MiB, and some above 4
 STATEMENT_BYTES = 256 << 20  # of all prepared statements with their parameters
@@ -36,8 +33,6 @@ CANCELLED, NOT_CANCELLABLE = 1, 3
 INVALID_NAME, INVALID_VALUE = 1, 2
 CLOSED = 1
 COMMIT, ROLLBACK = 1, 2
-SWEEP_SECONDS = 5
-DRAIN_SECONDS = 30
 
 T = TypeVar("T")
 
@@ -374,74 +369,3 @@ def _serialized(schema: pa.Schema) -> bytes:
 
 def _bytes(message: Any) -> bytes:
     return bytes(message.SerializeToString())
-
-
-# --- from start to stop ----------------------------------------------------------------------------
-
-
-@contextmanager
-def opened(config: Config, log: Log = to_stderr) -> Iterator[Gateway]:
-    """Open a gateway that listens while the block runs; at the end let running calls finish."""
-    databases = Databases(config.databases, config.default, config.limits)
-    try:
-        gateway = _listening(config, databases, log)
-        over, stopped = threading.Event(), threading.Event()
-        sweeper = threading.Thread(target=_sweep, args=(gateway, over), daemon=True)
-        watcher = threading.Thread(target=gateway.runs.watch, args=(stopped,), daemon=True)
-        sweeper.start()
-        watcher.start()
-        try:
-            yield gateway
-        finally:
-            gateway.authentication.closing = True
-            over.set()
-            stopping = threading.Thread(target=gateway.shutdown, daemon=True)
-            stopping.start()
-            stopping.join(DRAIN_SECONDS)
-            stopped.set()
-            sweeper.join()
-            watcher.join()
-            gateway.transactions.clear()
-            gateway.results.clear()
-            gateway.statements.clear()
-    finally:
-        databases.close()
-
-
-def check(config: Config) -> dict[str, list[str]]:
-    """Open every database without listening; return the names of their tables."""
-    databases = Databases(config.databases, config.default)
-    try:
-        return {name: [table.name for table in databases[name].tables] for name in databases.names}
-    finally:
-        databases.close()
-
-
-def serve(config: Config, ready: Callable[[Gateway], None], log: Log = to_stderr) -> None:
-    """Serve until SIGTERM or SIGINT; `ready` is called when clients can connect."""
-    stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        with opened(config, log) as gateway:
-            ready(gateway)
-            stop.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _listening(config: Config, databases: Databases, log: Log) -> Gateway:
-    try:
-        return Gateway(config, databases, log)
-    except (OSError, pa.ArrowException) as error:
-        raise InvalidParameter(
-            f"the gateway cannot listen at {config.host}:{config.port}",
-            hint="another process may use the port, or the certificate does not match its key",
-        ) from error
-
-
-def _sweep(gateway: Gateway, over: threading.Event) -> None:
-    while not over.wait(SWEEP_SECONDS):
-        gateway.transactions.sweep()
-        gateway.results.sweep()
-        gateway.statements.sweep()

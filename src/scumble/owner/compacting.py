@@ -13,13 +13,13 @@ from scumble.errors import InvalidParameter, Unavailable
 from scumble.index.kinds import decoded
 from scumble.owner.indexes import IndexSpec
 from scumble.owner.ledger import Ledger
+from scumble.owner.load_target import indexes_of
 from scumble.owner.loading import (
     Attempt,
     LoadOptions,
     LoadReport,
     abandoned,
     build,
-    indexes_of,
     released_indexes,
     report_of,
     spends_of,

@@ -5,7 +5,6 @@ the capacity and on what the ledger has paid for. `load` is the whole of it: ref
 the rows, recognise those that were loaded or paid for before, fix the capacity, have the runs built.
 """
 
-import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -17,20 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scumble.errors import Exists, InvalidParameter, ScumbleError, Unavailable, Unfinished
+from scumble.errors import InvalidParameter, ScumbleError, Unavailable, Unfinished
 from scumble.index.slack import release_bound
 from scumble.owner.indexes import IndexSpec, capacity_cost
 from scumble.owner.ledger import Ledger, Spend
+from scumble.owner.load_target import indexes_of, open_rows
 from scumble.owner.payments import Payment
 from scumble.owner.repeats import content_digest, lost_table, terms_of
 from scumble.owner.sending import Progress, Sender
 from scumble.owner.session import Session
-from scumble.owner.sources import can_reopen, open_source
+from scumble.owner.sources import can_reopen
 from scumble.owner.spends import load_partition
 from scumble.owner.versions import Versions
 from scumble.privacy.budget import Budget, Exact, exact
 from scumble.privacy.noise import Noise
-from scumble.types import Domain, Schema, check_convertible, check_stated, parse_type, split_nullability
+from scumble.types import Domain, Schema
 from scumble.wire.catalog import Catalog, Run, Table
 from scumble.wire.charges import CAPACITY, STREAM
 from scumble.wire.requests import Abandon, BeginLoad, Build, IndexOrder, Pay, Reserve
@@ -47,7 +47,6 @@ __all__ = [
     "abandoned",
     "build",
     "can_reopen",
-    "indexes_of",
     "load",
     "load_rows",
     "released_indexes",
@@ -192,7 +191,7 @@ def load(
     noise is derived from the key, the batch and the rows: it is the same when they come again.
     """
     catalog = versions.catalog
-    rows, table = _open_rows(catalog, name, source, indexes, options)
+    rows, table = open_rows(catalog, name, source, indexes, options)
     left = replace(table, runs=()) if options.replace else table
     orders = [spec.order(released_indexes(table, spec.column)) for spec in indexes_of(left, indexes)]
     table = _named(table, orders, catalog, ledger, attempt)
@@ -342,106 +341,6 @@ def report_of(
     delta = sum((exact(spend.delta, "delta") for spend in spends), Fraction(0))
     indexed = tuple(order.attribute for order in orders)
     return LoadReport(table.name, rows, runs[0].capacity, epsilon, delta, indexed, batch, runs, retried)
-
-
-def _open_rows(
-    catalog: Catalog, name: str, source: object, indexes: Sequence[IndexSpec], options: LoadOptions
-) -> tuple[Any, Table]:
-    """The source's batches, and the table that they go into: one that is there, or a new one as it is declared.
-
-    The schema is public. It is the table's, or else made of declarations alone: no row has a say in it.
-    """
-    domains = {spec.column: spec.domain for spec in indexes}
-    table = _existing(catalog, name, options)
-    types = options.declared_types(source, domains) if table is None else _declarations(table.schema)
-    rows = open_source(source, query=options.query, types=types, domains=domains)
-    try:
-        if table is None:
-            _check_lines(rows.schema.names, options)
-            table = Table(uuid.uuid4().hex, name, _ordered(rows.declared(types, domains), options), ())
-        arranged = rows.arranged(table.schema)
-        by_name = {column.lower(): domain for column, domain in domains.items()}
-        for column, field in zip(table.schema, arranged.schema, strict=True):
-            check_convertible(column, field.type)
-            check_stated(column, by_name.get(column.name.lower()))
-    except BaseException:
-        rows.close()
-        raise
-    return arranged, table
-
-
-def _existing(catalog: Catalog, name: str, options: LoadOptions) -> Table | None:
-    """The table of that name, if there is one; refused if what is declared now contradicts it."""
-    if not name.isidentifier() or len(name) > 64:
-        raise InvalidParameter(
-            "a table's name is a word of letters, digits and underscores", hint="flights_2013, for example"
-        )
-    if name not in catalog:
-        return None
-    table = catalog.table(name)
-    for column, text in options.declared.items():
-        type_, nullable = split_nullability(text)
-        there = table.schema[column]
-        if (type_ and parse_type(type_).declaration != there.type.declaration) or (there.nullable and not nullable):
-            raise Exists(
-                f"the table {name!r} is there, and its column {there.name!r} is declared otherwise",
-                hint="declare nothing for it: the table's own types hold. Or load into a table of another name",
-            )
-    return table
-
-
-def _declarations(schema: Schema) -> dict[str, str]:
-    return {column.name: column.declaration for column in schema}
-
-
-def _check_lines(names: Sequence[str], options: LoadOptions) -> None:
-    """Refuse a schema file that does not name every column of the rows."""
-    if options.schema_file is None:
-        return
-    declared = {name.lower() for name in options.declared}
-    missing = [name for name in names if name.lower() not in declared]
-    if missing:
-        raise InvalidParameter(
-            f"the schema has no line for the column {missing[0]!r}", hint="add one, or leave the column out of the rows"
-        )
-
-
-def _ordered(schema: Schema, options: LoadOptions) -> Schema:
-    """The columns in the order of the schema file, if the owner gave one."""
-    if options.schema_file is None:
-        return schema
-    return Schema(tuple(replace(schema[name], name=name) for name in options.declared))
-
-
-def indexes_of(table: Table, indexes: Sequence[IndexSpec]) -> list[IndexSpec]:
-    """The indexes under their columns' own names, in the order that the table has them in.
-
-    Those that are not stated are as they were declared.
-    """
-    named = {spec.column: spec for spec in (each.within(table.schema) for each in indexes)}
-    if len(named) < len(indexes):
-        raise InvalidParameter("a column is indexed twice", hint="one index for each column is enough")
-    declared = {spec.column: spec for spec in map(IndexSpec.parse, table.terms)}
-    if table.settled:
-        there = [attribute for attribute in table.attributes if attribute is not None]
-        named = {name: spec for name, spec in declared.items() if name in there} | named
-        others = set(there) != set(named)
-    else:
-        there, named = list(declared), named or declared
-        others = not set(there).issubset(named)
-    if others:
-        raise Exists(
-            f"the table {table.name!r} is there, and has other indexes",
-            hint=f"a batch needs an index on each of {', '.join(there)}" if there else "its batches have no index",
-        )
-    for attribute, places in table.copies:
-        held = None if places is None else tuple(table.schema.columns[place].name for place in places)
-        if attribute is not None and named[attribute].columns != held:
-            raise Exists(
-                f"the table {table.name!r} is there, and its index on {attribute!r} holds other columns",
-                hint="its copies hold all columns" if held is None else f"columns={','.join(held)}",
-            )
-    return [named[name] for name in dict.fromkeys((*there, *named))]
 
 
 # --- capacity --------------------------------------------------------------------------------------

@@ -19,15 +19,24 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from scumble.errors import Busy, InvalidParameter, NewerVersion, NotFound, ScumbleError
-from scumble.provider.connections import Exchange
+from scumble.errors import Busy, InvalidParameter, NotFound, ScumbleError
 from scumble.provider.fleet import ID_BYTES, LANES, NONCE_BYTES, EnclaveProcess, Fleet
 from scumble.provider.hosting import Hosted, Hosting
+from scumble.provider.http_requests import (
+    address_of,
+    check_length,
+    check_protocol,
+    exchange_of,
+    length_of,
+    names_of,
+    path_of,
+    seconds_in,
+    session_of,
+)
 from scumble.provider.limits import (
     Crowded,
     Ending,
     Limits,
-    NoLength,
     NoMethod,
     NoRoom,
     RateLimit,
@@ -35,14 +44,13 @@ from scumble.provider.limits import (
     TooMany,
     TooSlow,
     Undelivered,
-    client_of,
     refused,
 )
 from scumble.provider.observe import Log, Metrics
 from scumble.provider.openapi import OPERATIONS, description
 from scumble.provider.turns import Path, Quota, Turns
 from scumble.wire.pipe import Attest
-from scumble.wire.storage import DATABASE, ENCLAVE, OLDEST, PROTOCOL, SESSION, STAMP, VERSION
+from scumble.wire.storage import DATABASE, ENCLAVE, OLDEST, PROTOCOL, SESSION, STAMP
 
 __all__ = ["Front", "application"]
 
@@ -51,8 +59,6 @@ ATTESTING = 8
 """Nonces that are answered at a time: an enclave has one pipe for short jobs."""
 HOLD_SECONDS = (0.05, 0.5)
 """How long to wait between two looks at a lease that another session has: at first, and at most."""
-LONGEST_BUSY_SECONDS = 60.0
-LONGEST_SESSION_DIGITS = 19
 SIGNING_SECONDS = 5.0
 """How long a service that is stopping waits for the signature under what it has built."""
 ANY_VERSION = frozenset(["health", "metrics", "service", "openapi", "unknown", "crowded"])
@@ -103,7 +109,7 @@ class Front:
         nonce = await self._body(request)
         if len(nonce) != NONCE_BYTES:
             raise InvalidParameter(f"a nonce has {NONCE_BYTES} bytes", hint="draw a new one for every connection")
-        async with self._turn(request, self._attesting, (_address(request), "", "", "")):
+        async with self._turn(request, self._attesting, (address_of(request), "", "", "")):
             process = await self._in_thread(self.fleet.pick)  # it waits if none is running, and others must not
             _, evidence = await self._in_thread(process.job, Attest(), nonce)
         return _opaque(evidence, {ENCLAVE: process.id})
@@ -114,7 +120,7 @@ class Front:
         self._admit(request, self._greetings)
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         database = (await self._body(request)).decode("ascii", "replace")
-        tenant, name = _names(request)
+        tenant, name = names_of(request)
         await self._in_thread(self.hosting.create, tenant, name, database, token)
         return Response(status_code=201)
 
@@ -127,25 +133,25 @@ class Front:
         self._admit(request, self._greetings)
         hosted, body = await self._hosted(request), await self._body(request)
         process = self.fleet.pick(body[:ID_BYTES].hex())
-        async with self._turn(request, self._turns_of(process), _path(request)):
+        async with self._turn(request, self._turns_of(process), path_of(request)):
             session, answer = await self._job(hosted.provider.greet, body)
         return _opaque(answer, {SESSION: str(session), STAMP: hosted.store.stamp()})
 
     async def request(self, request: Request) -> Response:
         """Pass on a sealed request, of a session that is there: before that is known, nothing of it is read."""
-        hosted, session, tenant = await self._hosted(request), _session(request), request.path_params["tenant"]
+        hosted, session, tenant = await self._hosted(request), session_of(request), request.path_params["tenant"]
         if self.stopping and not await self._in_thread(hosted.leases.last_request, session, SIGNING_SECONDS):
             raise Ending
         process, most = hosted.routing.place_of(session)
-        size, most = _length(request), min(most, self.limits.request_bytes)
+        size, most = length_of(request), min(most, self.limits.request_bytes)
         if size > most:
             raise TooLarge(most)
         if not self._bytes.take(tenant, size):
             raise NoRoom("the requests of this tenant, or of all, fill the memory")
-        exchange = _exchange(request)
+        exchange = exchange_of(request)
         try:
             body = await self._body(request, most)
-            async with self._turn(request, self._turns_of(process), _path(request)):
+            async with self._turn(request, self._turns_of(process), path_of(request)):
                 hosted.routing.watch(session, lambda: exchange.gone)
                 answer, stamp = await self._job(_answered, hosted, session, body)
         finally:
@@ -157,18 +163,18 @@ class Front:
 
     async def leave(self, request: Request) -> Response:
         hosted = await self._hosted(request)
-        await self._in_thread(hosted.provider.leave, _session(request))
+        await self._in_thread(hosted.provider.leave, session_of(request))
         return Response(status_code=204)
 
     async def hold(self, request: Request) -> Response:
         """Give a session the lease. While another one has it, this waits without a thread, and no longer than asked."""
-        hosted, session, exchange = await self._hosted(request), _session(request), _exchange(request)
-        busy_seconds = _seconds(request.query_params.get("busy_seconds", "5"))
+        hosted, session, exchange = await self._hosted(request), session_of(request), exchange_of(request)
+        busy_seconds = seconds_in(request.query_params.get("busy_seconds", "5"))
         rank = await self._in_thread(_rank, hosted, session)
         if not rank:
             raise NotFound("this session may not write", hint="ask the owner for a grant")
         deadline, pause = time.monotonic() + busy_seconds, HOLD_SECONDS[0]
-        with self._counted(request, _path(request)):
+        with self._counted(request, path_of(request)):
             while True:
                 try:
                     await self._in_thread(hosted.leases.take, session, 0, rank)
@@ -184,12 +190,12 @@ class Front:
 
     async def release(self, request: Request) -> Response:
         hosted = await self._hosted(request)
-        await self._in_thread(hosted.leases.give_back, _session(request))
+        await self._in_thread(hosted.leases.give_back, session_of(request))
         return Response(status_code=204)
 
     async def drop_unreferenced(self, request: Request) -> Response:
         hosted = await self._hosted(request)
-        return JSONResponse({"runs": await self._in_thread(hosted.leases.drop_unreferenced, _session(request))})
+        return JSONResponse({"runs": await self._in_thread(hosted.leases.drop_unreferenced, session_of(request))})
 
     async def crowded(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request on a connection beyond the limit; an ASGI application of its own."""
@@ -212,8 +218,8 @@ class Front:
                 if self.stopping and kind not in TO_THE_END:
                     raise Ending
                 if kind not in ANY_VERSION:
-                    _speak(request)
-                _framed(request, self.limits.request_bytes if kind == "request" else self.limits.small_bytes)
+                    check_protocol(request)
+                check_length(request, self.limits.request_bytes if kind == "request" else self.limits.small_bytes)
                 response = await handler(request)
             except ScumbleError as error:
                 response = refused(error)
@@ -243,12 +249,12 @@ class Front:
         )
 
     def _admit(self, request: Request, limit: RateLimit) -> None:
-        wait = limit.wait_seconds(_address(request))
+        wait = limit.wait_seconds(address_of(request))
         if wait:
             raise TooMany(wait)
 
     async def _hosted(self, request: Request) -> Hosted:
-        tenant, name = _names(request)
+        tenant, name = names_of(request)
         return self.hosting.known(tenant, name) or await self._in_thread(self.hosting.get, tenant, name)
 
     def _turns_of(self, process: EnclaveProcess) -> Turns:
@@ -258,7 +264,7 @@ class Front:
     async def _turn(self, request: Request, turns: Turns, path: Path) -> AsyncIterator[None]:
         """Wait for a request's turn, among as many others as the limits allow, and no longer than its client does."""
         with self._counted(request, path):
-            if not await turns.take(path, _exchange(request).when_gone):
+            if not await turns.take(path, exchange_of(request).when_gone):
                 raise ClientDisconnect
         try:
             yield
@@ -364,43 +370,6 @@ async def _nothing_there(error: Exception) -> Response:
     raise NotFound("there is nothing at this path", hint="GET /v1/openapi.json tells what can be asked")
 
 
-def _speak(request: Request) -> None:
-    """Refuse a client whose protocol this service does not speak."""
-    spoken = request.headers.get(VERSION, str(OLDEST))
-    if not (spoken.isascii() and spoken.isdecimal() and len(spoken) < 9 and OLDEST <= int(spoken) <= PROTOCOL):
-        raise NewerVersion(
-            f"this service speaks protocol {OLDEST} to {PROTOCOL}, and the client asks for another",
-            hint="use a Scumble of the service's version, or ask the provider to upgrade",
-        )
-
-
-def _framed(request: Request, most: int) -> None:
-    """Refuse a body of unknown length, or one that is too large, before any of it is read."""
-    if "transfer-encoding" in request.headers:
-        raise NoLength
-    if _length(request) > most:
-        raise TooLarge(most)
-
-
-def _length(request: Request) -> int:
-    return int(request.headers.get("content-length", "0"))
-
-
-def _exchange(request: Request) -> Exchange:
-    exchange: Exchange = request.scope.setdefault("exchange", Exchange())  # one without a connection, in a test
-    return exchange
-
-
-def _address(request: Request) -> str:
-    return client_of(request.client.host) if request.client else ""
-
-
-def _path(request: Request) -> Path:
-    """Under which names a request waits: its tenant, database, address, and session if it has one."""
-    names = request.path_params
-    return names["tenant"], names["database"], _address(request), names.get("session", "")
-
-
 def _answered(hosted: Hosted, session: int, body: bytes) -> tuple[bytes, str]:
     """An answer and the stamp after it, together: asking for the stamp may touch a disk."""
     return hosted.provider.request(session, body), hosted.store.stamp()
@@ -409,27 +378,6 @@ def _answered(hosted: Hosted, session: int, body: bytes) -> tuple[bytes, str]:
 def _rank(hosted: Hosted, session: int) -> int:
     """Of what use writing is to a session: as its enclave says, and to anybody while the database is empty."""
     return hosted.routing.rank(session) or int(hosted.store.is_empty())
-
-
-def _names(request: Request) -> tuple[str, str]:
-    return request.path_params["tenant"], request.path_params["database"]
-
-
-def _session(request: Request) -> int:
-    text: str = request.path_params["session"]
-    if not (text.isascii() and text.isdecimal() and len(text) <= LONGEST_SESSION_DIGITS):
-        raise NotFound("this is no number of a session", hint="a greeting is answered with one")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= LONGEST_BUSY_SECONDS:
-        raise InvalidParameter(f"busy_seconds is a number from 0 to {LONGEST_BUSY_SECONDS:.0f}", hint="5 is usual")
-    return seconds
 
 
 def _opaque(content: Any, headers: dict[str, str]) -> Response:

@@ -34,7 +34,7 @@ from scumble.types.arrow import (
 from scumble.types.blob import BlobType
 from scumble.types.boolean import BooleanType
 from scumble.types.category import CategoryDomain, CategoryType
-from scumble.types.column import TYPES, Column, ColumnType, Interval, Operator, Schema, SqlType, register_types
+from scumble.types.column import TYPES, ColumnType, Interval, Operator, SqlType, register_types
 from scumble.types.date import DateDomain, DateType
 from scumble.types.decimal import DecimalDomain, DecimalType
 from scumble.types.domain import MAX_SIZE, Domain, parse_domain, register_domains
@@ -43,6 +43,7 @@ from scumble.types.integer import IntegerDomain, IntegerType
 from scumble.types.interval import IntervalType
 from scumble.types.listed import ExplicitKeys
 from scumble.types.ranks import GridRule, RankRule, rank_rule
+from scumble.types.schema import Column, Schema
 from scumble.types.text import StringDomain, TextType
 from scumble.types.time import TimeType
 from scumble.types.timestamp import TimestampDomain, TimestampType

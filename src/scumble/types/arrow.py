@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.errors import BadRows, InvalidParameter, NotFound
-from scumble.types.column import FAMILIES, TYPES, Column, ColumnType, Schema
+from scumble.types.column import FAMILIES, TYPES, ColumnType
 from scumble.types.domain import Domain
+from scumble.types.schema import Column, Schema
 
 _FIT = "correct or drop that row, or declare another type for the column"
 _NOT_NULL = "not null"

@@ -7,7 +7,8 @@ import re
 from typing import Any
 
 from scumble.types.arrow import refused
-from scumble.types.column import Column, ColumnType, Interval, SqlType, ValueWords
+from scumble.types.column import ColumnType, Interval, SqlType, ValueWords
+from scumble.types.schema import Column
 from scumble.types.text import MAX_BYTES, TextType, unpacked
 
 _TEXT = re.compile(r"(?:[ -\[\]-~]|\\x[0-9A-Fa-f]{2})*", re.ASCII)

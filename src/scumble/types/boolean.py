@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords
+from scumble.types.column import Bracket, ColumnType, SqlType, ValueWords
+from scumble.types.schema import Column
 
 
 class BooleanType(ColumnType):

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from scumble.errors import InvalidParameter
 from scumble.types.arrow import refused, values_of
-from scumble.types.column import Bracket, Column, ColumnType, Interval, ValueWords, bytes_for
+from scumble.types.column import Bracket, ColumnType, Interval, ValueWords, bytes_for
 from scumble.types.domain import Domain, unlisted
 from scumble.types.keys import Place
 from scumble.types.listed import ListDomain, list_text, search_span, string_list
+from scumble.types.schema import Column
 from scumble.types.text import ANY, ONE, pattern_parts, utf8
 
 MAX_CATEGORIES = 1 << 20

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from scumble.errors import InvalidKeys
 from scumble.types.arrow import values_of
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords
+from scumble.types.column import Bracket, ColumnType, SqlType, ValueWords
 from scumble.types.domain import Domain, DomainPartError, Part, unreadable
 from scumble.types.grid import Grid, GridDomain, Units
 from scumble.types.keys import DAY_NS, KEY, UNIT_NS, Floats, KeyColumn, Place, Ticks, is_null, read_key
+from scumble.types.schema import Column
 
 ISO_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})", re.ASCII)
 ISO_TIME = re.compile(

@@ -18,21 +18,12 @@ from numpy.typing import NDArray
 
 from scumble.errors import InvalidKeys, InvalidParameter
 from scumble.types.arrow import bitmap, cast, check_rows, refused, unstorable, values_of
-from scumble.types.column import (
-    Bracket,
-    Column,
-    ColumnType,
-    Interval,
-    Operator,
-    SqlType,
-    ValueWords,
-    bytes_for,
-    numbers_in,
-)
+from scumble.types.column import Bracket, ColumnType, Interval, Operator, SqlType, ValueWords, bytes_for, numbers_in
 from scumble.types.domain import TITLES, DomainPartError, Part, check_bounds, is_nan, number_parts, off_grid, unreadable
 from scumble.types.grid import Grid, GridDomain, Units
 from scumble.types.integer import NUMERIC_SOURCES, beyond, is_common, unscaled
 from scumble.types.keys import Floats, KeyColumn, Place, Ticks, read_key
+from scumble.types.schema import Column
 from scumble.types.wide import WIDE_BYTES, lower_half, wide_interval, wide_number, wide_words, words_of_halves
 
 MAX_DIGITS = 38

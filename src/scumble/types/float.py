@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import cast, values_of
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords
+from scumble.types.column import Bracket, ColumnType, SqlType, ValueWords
 from scumble.types.decimal import DECIMAL, NUMBER, decimal_part, exact
 from scumble.types.domain import (
     EMPTY,
@@ -32,6 +32,7 @@ from scumble.types.domain import (
 from scumble.types.grid import coarsen
 from scumble.types.integer import NUMERIC_SOURCES, is_common
 from scumble.types.keys import HIGH, KEY, KEYS, LOW, Floats, KeyColumn, Place, Ticks, read_key
+from scumble.types.schema import Column
 
 _LOW_BITS = 2**63 - 1
 _NAN_WORD = 0x7FF8 << 48

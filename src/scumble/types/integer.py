@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import check_rows, values_of
-from scumble.types.column import Bracket, Column, ColumnType, Interval, SqlType, ValueWords, bytes_for
+from scumble.types.column import Bracket, ColumnType, Interval, SqlType, ValueWords, bytes_for
 from scumble.types.domain import EMPTY, TITLES, Domain, DomainPartError, Part, check_bounds, number_parts
 from scumble.types.grid import Grid, GridDomain
 from scumble.types.keys import HIGH, LOW, KeyColumn, Objects, Place, Ticks, read_key
+from scumble.types.schema import Column
 
 
 class _Size(NamedTuple):

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import bitmap, check_rows, values_of
-from scumble.types.column import Bracket, Column, ColumnType, Interval, Operator, SqlType, ValueWords
+from scumble.types.column import Bracket, ColumnType, Interval, Operator, SqlType, ValueWords
+from scumble.types.schema import Column
 
 _ARROW = "month_day_nano_interval"
 _CELL = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanoseconds", "<i8")])

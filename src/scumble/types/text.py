@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from scumble.errors import InvalidParameter
 from scumble.types.arrow import bitmap, first_failure, refused
-from scumble.types.column import Bracket, Column, ColumnType, Interval, Operator, SqlType, ValueWords, numbers_in
+from scumble.types.column import Bracket, ColumnType, Interval, Operator, SqlType, ValueWords, numbers_in
 from scumble.types.domain import EMPTY, MAX_SIZE, Domain, DomainPartError
 from scumble.types.keys import Place
 from scumble.types.listed import ListDomain, list_text, string_list
+from scumble.types.schema import Column
 
 MAX_BYTES = 1 << 16
 DEFAULT_BYTES = 64

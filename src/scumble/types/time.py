@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import check_rows, values_of
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords
+from scumble.types.column import Bracket, ColumnType, SqlType, ValueWords
+from scumble.types.schema import Column
 
 _DAY_US = 86_400 * 10**6
 _TIME = re.compile(r"([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6}))?", re.ASCII)

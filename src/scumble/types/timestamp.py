@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import values_of
-from scumble.types.column import Bracket, Column, ColumnType, SqlType, ValueWords
+from scumble.types.column import Bracket, ColumnType, SqlType, ValueWords
 from scumble.types.date import (
     EPOCH,
     FIRST_DAY,
@@ -30,6 +30,7 @@ from scumble.types.date import (
 from scumble.types.domain import Domain, DomainPartError, Part
 from scumble.types.grid import Grid
 from scumble.types.keys import DAY_NS
+from scumble.types.schema import Column
 
 _ZONED = "timestamp with time zone"
 _ARROW_UNITS = {"timestamp_s": "s", "timestamp_ms": "ms", "timestamp": "us", "timestamp_ns": "ns", _ZONED: "us"}

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scumble.types.arrow import bitmap, refused, values_of
-from scumble.types.column import Bracket, Column, ColumnType, Interval, Operator, SqlType, ValueWords
+from scumble.types.column import Bracket, ColumnType, Interval, Operator, SqlType, ValueWords
+from scumble.types.schema import Column
 from scumble.types.wide import WIDE_BYTES, lower_half, wide_interval, wide_number, wide_words, words_of_halves
 
 _MOST = (1 << 128) - 1
