@@ -67,6 +67,12 @@ def stepped(size: int) -> IntArray:
     return np.random.default_rng(size).poisson(rates)
 
 
+def ramps(size: int) -> IntArray:
+    """Rows that differ inside of every coarse block, and between some of them."""
+    ranks = np.arange(size)
+    return np.random.default_rng(size).poisson(ranks % 64 * 0.3 * (1 + (ranks // 9000) % 3))
+
+
 # --- the scout -------------------------------------------------------------------------------------
 
 N = 1 << 18
@@ -81,6 +87,8 @@ SCOUTED: dict[str, tuple[Callable[[], IntArray], Fraction, float]] = {
     "wide clumps": (lambda: clumped(N, 5000), Fraction(1, 3), 500.0),
     "steps": (lambda: stepped(N + 4099), Fraction(1), 190.0),
     "dense": (lambda: stepped(1 << 17), Fraction(4), 20.0),
+    "dense blocks": (lambda: ramps(N), Fraction(1, 10), 60.0),
+    "dense and smooth": (lambda: smooth(N, 30), Fraction(4), 60.0),
     "few rows": (lambda: smooth(N, 0.01), Fraction(1, 10), 2000.0),
 }
 CELLS = {
@@ -94,6 +102,8 @@ CELLS = {
     "wide clumps": "4375 4375 307cd5fc8a5d",
     "steps": "55446 55446 a8e85d40bbd4",
     "dense": "37014 37014 76669d88e8af",
+    "dense blocks": "80897 80897 95e229803dc8",
+    "dense and smooth": "131090 0 29c64daee291",
     "few rows": "518 0 64fb153d22d1",
 }
 
