@@ -104,7 +104,7 @@ def test_only_indexes_with_segments_are_whole_ones() -> None:
 def test_altered_bytes_are_noticed(at: str) -> None:
     data = bytearray(some_tallies()[2].to_bytes())
     data[{"start": 0, "end": -1, "middle": len(data) // 2}[at]] ^= 1
-    with pytest.raises(Corrupt):
+    with pytest.raises(Corrupt, match="no tally" if at == "start" else "truncated or altered"):
         Tally.from_bytes(bytes(data))
 
 
@@ -113,6 +113,9 @@ def test_a_newer_version_is_told_from_damage() -> None:
     data[len(MAGIC)] = 2
     with pytest.raises(NewerVersion):
         Tally.from_bytes(bytes(data))
+    body = bytes(data[: len(MAGIC)]) + b"\0" + bytes(data[len(MAGIC) + 1 : -8])
+    with pytest.raises(Corrupt):  # there is no earlier one
+        Tally.from_bytes(body + sha256(body).digest()[:8])
 
 
 def test_no_cut_and_no_other_byte_passes_for_a_tally() -> None:
