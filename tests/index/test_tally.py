@@ -80,8 +80,9 @@ def test_beta_is_no_more_than_certainty() -> None:
 def test_what_is_dearest_counts_and_rows_and_batches_have_a_limit() -> None:
     one = Batches(MOST_BATCHES - 3, Fraction(2), Fraction(1, 9), Fraction(0), MOST_ROWS - 5)
     other = Batches(3, Fraction(3), Fraction(1, 8), Fraction(0), 5)
-    assert Batches.together([one, other]) == (MOST_BATCHES, 3, Fraction(1, 8), 0, MOST_ROWS)
-    assert Batches.together([other, one]) == (MOST_BATCHES, 3, Fraction(1, 8), 0, MOST_ROWS)
+    both = Batches(MOST_BATCHES, Fraction(3), Fraction(1, 8), Fraction(0), MOST_ROWS)
+    assert Batches.together([one, other]) == both
+    assert Batches.together([other, one]) == both
     for more in (other._replace(number=4), other._replace(capacity=6)):
         with pytest.raises(InvalidParameter, match="too many rows"):
             Batches.together([one, more])
