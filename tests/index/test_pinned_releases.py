@@ -183,6 +183,14 @@ def test_a_binary_tree_has_the_same_bounds(leaves: int, epsilon: Fraction) -> No
     assert found == BINARY[leaves, epsilon]
 
 
+def test_a_looser_bound_counts_every_prefix_once() -> None:
+    assert [BinaryTree(1, Fraction(1, 100)).chernoff_bound(Fraction(1, part)) for part in (2, 10, 1000)] == [
+        295,
+        502,
+        1029,
+    ]
+
+
 def test_a_bound_that_is_no_more_than_rounding_away_is_not_taken() -> None:
     """The tail beyond five rows, to the last bit: floats may have made it too small."""
     p = exp(-1)
