@@ -75,6 +75,7 @@ def _changed(
     rewriting = Rewriting(plan, table)
     execution = Execution(0, [Scan(run, 0, pages) for run, pages in scans], np.array(bounds, np.int64))
     assert rewriting.bounds_words <= len(bounds)
+    assert rewriting.kept_bytes == 0
     found = rewrite(rewriting, execution, version)
     assert len(found.answer) == rewriting.answer_bytes(execution)
     counts = np.frombuffer(found.answer, np.int64).reshape(len(scans), len(predicates))
@@ -184,6 +185,7 @@ def test_a_row_follows_the_first_case_that_it_matches(version: OpenVersion) -> N
         (OTHER, (5, 3), False),
         (SMALL, (0, 0), True),
         (SMALL, (5, 0), False),  # a null has no value
+        (SMALL, (0, 2), False),
         (SMALL, (5, -1), False),
         (SMALL, (0, 256), False),
         (SMALL, (5, 257), False),
@@ -319,6 +321,18 @@ def test_copies_go_to_the_tail_and_nothing_else_does(version: OpenVersion) -> No
     assert found.dummies[copied.id].to_bytes() == Dummies.after(64).to_bytes()
     assert len({first.batch, copied.batch, empty.batch, copied.id, empty.id}) == 5
     assert len(copied.batch) == len(copied.id) == 32
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_page_larger_than_what_is_rewritten_at_a_time(
+    version: OpenVersion, monkeypatch: pytest.MonkeyPatch, copies: bool
+) -> None:
+    cases = [[Assignment(OTHER, 2)]]
+    usual, counts = _changed(version, _key_in(0), cases, [20, 70, 5, 1], copies=copies)
+    monkeypatch.setattr(changes, "REWRITTEN_ROWS", PAGE_ROWS - 1)
+    found, same = _changed(version, _key_in(0), cases, [20, 70, 5, 1], copies=copies)
+    assert same == counts
+    assert _rows(version, found.table, -copies) == _rows(version, usual.table, -copies)
 
 
 # --- layers ----------------------------------------------------------------------------------------
