@@ -131,7 +131,7 @@ def test_runs_of_the_tail_are_put_one_after_the_other(
     before = has(version)
     made = merged_all(version)
     (run,) = the_table(made).runs
-    assert (run.page_rows, run.capacity) == (page_rows, capacity)
+    assert (run.page_rows, run.capacity, run.batch, len(run.id)) == (page_rows, capacity, name(100), 32)
     assert (run.tail, run.index, run.attribute, run.columns, run.moved) == (True, None, None, None, False)
     assert run.batches == tuple(name(100 + number) for number in range(len(capacities)))
     assert has(made) == [[each for one in before for each in one]]
@@ -142,6 +142,11 @@ def test_runs_of_the_tail_are_put_one_after_the_other(
     assert [each for _, each in found[rows:]] == [row(None, None)] * (capacity - rows)
     assert found[first][1] == row(first, None if first % 3 else -first)  # deleted, but not vacuumed
     assert made.manifest.dummies[run.id].to_bytes() == Dummies.after(capacity).to_bytes()
+
+
+def test_pages_of_a_merged_tail_have_1024_rows_at_most() -> None:
+    (run,) = the_table(merged_all(tail_of((1024, 512), (1024, 1024)))).runs
+    assert (run.page_rows, run.capacity) == (1024, 2048)
 
 
 def test_a_merge_takes_the_runs_that_it_names() -> None:
@@ -258,12 +263,14 @@ def test_rows_lie_in_the_blocks_of_a_merged_index(empty: OpenVersion) -> None:
 def test_what_cannot_be_merged_is_refused(empty: OpenVersion, monkeypatch: pytest.MonkeyPatch) -> None:
     tail = tail_of((16, 16), (16, 16), (16, 16))
     mixed = load(load(empty, 0, [row(1)], GRIDDED), 1, [row(2)])
+    for runs in (runs_of(mixed), runs_of(mixed)[::-1]):
+        with pytest.raises(InvalidParameter, match="of one attribute"):
+            merge(mixed, Merge("t", runs))
     refused: list[tuple[OpenVersion, tuple[str, ...], type[ScumbleError]]] = [
         (tail, (name(0),), InvalidParameter),
         (tail, (name(0), name(0)), InvalidParameter),
         (tail, (), InvalidParameter),
         (tail, (name(0), name(9)), Stale),
-        (mixed, runs_of(mixed), InvalidParameter),
     ]
     for version, runs, error in refused:
         with pytest.raises(error):
