@@ -59,7 +59,14 @@ def has(version: OpenVersion) -> list[list[Row]]:
     return [alive(version, the_table(version), run) for run in the_table(version).runs]
 
 
-def load(version: OpenVersion, batch: int, rows: Sequence[Row], *orders: IndexOrder, capacity: int = 32) -> OpenVersion:
+def load(
+    version: OpenVersion,
+    batch: int,
+    rows: Sequence[Row],
+    *orders: IndexOrder,
+    capacity: int = 32,
+    page_rows: int = PAGE_ROWS,
+) -> OpenVersion:
     """The version with one more batch, or without orders, one more run of the tail."""
     table, tail = the_table(version), not orders
     layout = RowLayout(table.schema, (SIZE,) * len(orders))
@@ -69,7 +76,7 @@ def load(version: OpenVersion, batch: int, rows: Sequence[Row], *orders: IndexOr
         words[place, 0], words[place, 1] = (key or (0,))[0], (value or (0,))[0]
         words[place, 2] = (key is not None) + 2 * (value is not None)
         words[place, layout.key_offset :] = SIZE if key is None else key[0]
-    request = BeginLoad(name(batch), NO_COST, "t", table.id, table.schema, orders, PAGE_ROWS, 1 << 20, tail=tail)
+    request = BeginLoad(name(batch), NO_COST, "t", table.id, table.schema, orders, page_rows, 1 << 20, tail=tail)
     begun = begin_load(version, request)
     assert begun is not None
     begun.append(memoryview(words.tobytes()))
@@ -191,6 +198,7 @@ def by_key(rows: Sequence[Row]) -> list[int]:
         ((GRIDDED, GRIDDED), ([row(1)] * 32, [row(62)] * 32), 1),
         ((ORDER, GRIDDED), NULLS, 1 << 30),
         ((ORDER, ORDER), NULLS, 1),
+        ((GRIDDED, GRIDDED), NULLS, 24 * 5 * 40),  # 40 rows of 5 words, which are two pages and a half
         ((GRIDDED, ORDER), ([], []), 1 << 30),
     ],
 )
@@ -232,6 +240,13 @@ def test_deleted_rows_keep_their_places_and_stay_deleted(empty: OpenVersion) -> 
     run = the_table(made).runs[0]
     dead = [each for there, each in stored(made.storage, the_table(made), run) if not there]  # type: ignore[arg-type]
     assert gone in dead
+
+
+def test_the_pages_of_a_merged_run_are_as_large_as_the_largest(empty: OpenVersion) -> None:
+    version = load(load(empty, 0, KEYED[0], GRIDDED), 1, KEYED[1], GRIDDED, page_rows=32)
+    for order in (runs_of(version), runs_of(version)[::-1]):
+        (run,) = the_table(merge(version, Merge("t", order))).runs
+        assert (run.page_rows, run.capacity) == (32, 64)
 
 
 def test_rows_lie_in_the_blocks_of_a_merged_index(empty: OpenVersion) -> None:
