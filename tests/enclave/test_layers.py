@@ -197,6 +197,15 @@ def test_pages_are_bound_to_what_they_are_pages_of(
     ]
 
 
+def test_room_is_made_for_the_columns_that_are_held(storage: MemoryStorage, table: Table) -> None:
+    RunWriter(storage, KEYS, table, "02" * 16, 3, PAGE_ROWS, (1,))
+    slots = [table.slot_bytes(place, PAGE_ROWS) for place in (0, 1)]
+    assert storage.shapes["02" * 16] == [(0, slots[0]), (3, slots[1])]
+    layer = LayerWriter(storage, KEYS, table, table.runs[0], (1, LIVE), (2, 4))
+    assert storage.shapes[layer.name] == [(4, slots[1]), (4, table.slot_bytes(LIVE, PAGE_ROWS))]
+    assert len(layer.name) == 32
+
+
 def test_pages_that_there_are_not_are_tampered(storage: MemoryStorage, table: Table) -> None:
     for _ in range(2):
         reader = _reader(storage, table)
