@@ -283,6 +283,20 @@ def test_a_resealed_run_has_the_same_rows_under_another_name(
     assert reseal_run(storage, table, other, RunReader(storage, KEYS, table, other), KEYS).layers == ()
 
 
+def test_a_narrow_run_stays_narrow_unless_it_has_all_that_is_left(storage: MemoryStorage, table: Table) -> None:
+    writer = RunWriter(storage, KEYS, table, "04" * 16, PAGES, PAGE_ROWS, (0,))
+    writer.write(0, 0, np.arange(ROWS), None)
+    run = Run("04" * 16, "b", "a", ROWS, PAGE_ROWS, None, writer.finish(), (0,))
+    reader = RunReader(storage, KEYS, table, run)
+    assert reseal_run(storage, table, run, reader, KEYS).columns == (0,)
+    narrower = replace(table, schema=Schema(SCHEMA.columns[:1]))
+    whole = reseal_run(storage, narrower, run, reader, KEYS, without=1)
+    assert whole.columns is None
+    assert RunReader(storage, KEYS, narrower, whole).fetch(0, 0, PAGES).values.tolist() == list(range(ROWS))
+    assert pages._moved_up((0, 1, 3), 1) == (0, 2)
+    assert pages._moved_up((0, 3), 1) == (0, 2)
+
+
 def test_a_vacuumed_run_has_no_deleted_value(storage: MemoryStorage, table: Table) -> None:
     table = _layered(storage, _layered(storage, table, 0, 0, 1, 77), LIVE, 0, 2, 0)
     fresh = reseal_run(storage, table, table.runs[0], _reader(storage, table), KEYS, erased=True)
