@@ -103,6 +103,8 @@ def test_the_tests_that_are_named_are_there() -> None:
     sampled = [test for tests in mutants.SAMPLED.values() for test in tests]
     assert all((mutants.TREE / test).exists() for test in (*mutants.TESTS, *sampled))
     assert mutants.is_mutated("index/mechanisms/paper.py")
+    assert mutants.is_mutated("store/collecting.py")
+    assert not mutants.is_mutated("store/files.py")
     assert not mutants.is_mutated("cli/load.py")
     assert not mutants.is_mutated("index/plot.py")
 

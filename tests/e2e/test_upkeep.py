@@ -67,6 +67,13 @@ def test_an_update_of_every_row_that_only_computes(db: Database) -> None:
     assert db.sql("SELECT min(v), max(v) FROM t").fetchall() == [(1, 991)]
 
 
+def test_rows_whose_keys_are_there_are_left_out_if_nothing_shall_be_done(db: Database) -> None:
+    report = db.execute("INSERT INTO t (k, v) VALUES (7, 1), (500, 2), (501, 3) ON CONFLICT (k) DO NOTHING")
+    assert isinstance(report, ChangeReport)
+    assert report.rows == 2
+    assert db.sql("SELECT k, v FROM t WHERE k IN (7, 500, 501) ORDER BY k").fetchall() == [(7, 70), (500, 2), (501, 3)]
+
+
 def test_rows_that_moved_are_not_new(db: Database) -> None:
     db.execute("UPDATE t SET k = 700 WHERE k = 7")
     with pytest.raises(InvalidParameter, match="not all are new"):

@@ -76,9 +76,9 @@ class MemoryStorage:
         return self.tag_bytes[run, column]
 
     def read(self, run: str, column: int, first_page: int, pages: int, into: memoryview) -> None:
-        slot_bytes = self.shapes[run][column][1]
+        there, slot_bytes = self.shapes[run][column]
         found = self.pages[run, column][first_page * slot_bytes : (first_page + pages) * slot_bytes]
-        if len(found) != into.nbytes:
+        if first_page + pages > there or len(found) != into.nbytes:
             raise Tampered
         into[:] = found
 

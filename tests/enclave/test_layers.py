@@ -1,5 +1,7 @@
 """Layers: what is rewritten has a key of its own, covers what was there before, and is what the manifest says."""
 
+import hashlib
+import struct
 from dataclasses import replace
 from typing import Any
 
@@ -104,6 +106,20 @@ def test_no_two_rewrites_share_a_key_and_a_nonce(
     assert len({associated for _, _, associated in sealings}) == len(sealings)
 
 
+def test_keys_are_derived_as_they_were() -> None:
+    """Or nobody could read what was stored: of each cipher, the tag of nothing under the nonce 0."""
+    name = "01" * 16
+    ciphers = {"manifest": KEYS.manifest, "run": KEYS.run(name), "layer": KEYS.layer(name), "tally": KEYS.tally(name)}
+    assert {what: cipher.encrypt(bytes(12), b"", None).hex() for what, cipher in ciphers.items()} == {
+        "manifest": "3a5214a7b3d2ef3d729911b7a9cfedff",
+        "run": "260ff218c59c5a7add34e58106af2839",
+        "layer": "467c37490aa48fcafdca1fb5542d19c7",
+        "tally": "e4631fe2b8d14bc2bd57578bea5104c0",
+    }
+    assert KEYS.noise().hex().startswith("501e3f110118ea810bd62fc3202b0a8c")
+    assert KEYS.fingerprint(b"x").hex().startswith("9dac0c246ca8d90c23836f1a4c314e2a")
+
+
 def test_a_writer_seals_no_page_twice(storage: MemoryStorage, table: Table) -> None:
     layer = LayerWriter(storage, KEYS, table, table.runs[0], (0, LIVE), (2, 2))
     layer.write(0, 3, np.zeros(PAGE_ROWS, np.int64), None)
@@ -164,13 +180,121 @@ def test_a_run_that_nothing_was_done_to_is_written_as_before(table: Table) -> No
     }  # fmt: skip
 
 
+def test_pages_are_bound_to_what_they_are_pages_of(
+    storage: MemoryStorage, table: Table, sealings: list[tuple[bytes, bytes, bytes]]
+) -> None:
+    """A page's nonce says which column and page it is; what is sealed with it, whose and of how many."""
+    named = bytes.fromhex(table.id + table.runs[0].id)
+    layer = _layered(storage, table, 0, 2, 1, 7).runs[0].layers[0]
+    RunWriter(storage, KEYS, table, "02" * 16, 3, PAGE_ROWS).write(1, 2, np.zeros(PAGE_ROWS, np.int64), None)
+    first, second = (struct.pack("<iq", column, 2) for column in (0, 1))
+    assert [(nonce, associated) for _, nonce, associated in sealings] == [
+        (first, b"scumble layer v1" + named + bytes.fromhex(layer.id) + struct.pack("<q", 1) + first),
+        (
+            second,
+            b"scumble page v1" + bytes.fromhex(table.id) + bytes.fromhex("02" * 16) + struct.pack("<q", 3) + second,
+        ),
+    ]
+
+
+def test_room_is_made_for_the_columns_that_are_held(storage: MemoryStorage, table: Table) -> None:
+    RunWriter(storage, KEYS, table, "02" * 16, 3, PAGE_ROWS, (1,))
+    slots = [table.slot_bytes(place, PAGE_ROWS) for place in (0, 1)]
+    assert storage.shapes["02" * 16] == [(0, slots[0]), (3, slots[1])]
+    layer = LayerWriter(storage, KEYS, table, table.runs[0], (1, LIVE), (2, 4))
+    assert storage.shapes[layer.name] == [(4, slots[1]), (4, table.slot_bytes(LIVE, PAGE_ROWS))]
+    assert len(layer.name) == 32
+
+
+def test_pages_that_there_are_not_are_tampered(storage: MemoryStorage, table: Table) -> None:
+    for _ in range(2):
+        reader = _reader(storage, table)
+        for column, first, count in ((0, 0, PAGES + 1), (0, -1, 2), (0, PAGES, 1), (0, 2, -1), (2, 0, 1), (LIVE, 0, 0)):
+            with pytest.raises(Tampered):
+                reader.open_pages(column, first, count)
+        assert len(reader.open_pages(0, PAGES, 0)) == 0
+        table = _layered(storage, table, 0, 1, 2, 7)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_tag_that_is_not_the_stored_one_is_tampered(storage: MemoryStorage, table: Table, count: int) -> None:
+    """Even if the page itself is whole: what the manifest vouches for are the tags."""
+    run = table.runs[0]
+    other = bytearray(storage.tag_bytes[run.id, 0])
+    other[16 * 3 + 5] ^= 1
+    storage.tag_bytes[run.id, 0] = bytes(other)
+    vouched = replace(run, tag_hashes=(hashlib.sha256(other).hexdigest(), run.tag_hashes[1]))
+    reader = RunReader(storage, KEYS, table, vouched)
+    assert len(reader.open_pages(0, 0, 3)) == 3 * PAGE_ROWS * 4
+    with pytest.raises(Tampered):
+        reader.open_pages(0, 4 - count, count)
+    short = bytes(other[:-16])
+    storage.tag_bytes[run.id, 0] = short
+    vouched = replace(run, tag_hashes=(hashlib.sha256(short).hexdigest(), run.tag_hashes[1]))
+    with pytest.raises(Tampered):
+        RunReader(storage, KEYS, table, vouched).open_pages(0, 0, 1)
+
+
 def test_a_tally_is_what_was_kept(storage: MemoryStorage) -> None:
     kept = keep_tally(storage, KEYS, b"counts of nodes")
     assert read_tally(storage, KEYS, kept) == b"counts of nodes"
+    assert (len(kept.id), kept.size_bytes) == (32, 15)
+    assert storage.shapes[kept.id] == [(1, 15 + 16)]
+    assert storage.tag_bytes[kept.id, 0] == bytes(storage.pages[kept.id, 0][-16:])
+    assert KEYS.tally(kept.id).decrypt(bytes(12), bytes(storage.pages[kept.id, 0]), None) == b"counts of nodes"
+    other = keep_tally(storage, KEYS, b"other counts of")
+    for altered in (replace(kept, tag_hash=other.tag_hash), replace(kept, size_bytes=14)):
+        with pytest.raises(Tampered):
+            read_tally(storage, KEYS, altered)
+    tags = storage.tag_bytes[kept.id, 0]
+    storage.tag_bytes[kept.id, 0] = storage.tag_bytes[other.id, 0]
+    for altered in (kept, replace(kept, tag_hash=other.tag_hash)):
+        with pytest.raises(Tampered):
+            read_tally(storage, KEYS, altered)
+    storage.tag_bytes[kept.id, 0] = tags
+    storage.pages[kept.id, 0][0] ^= 1
+    with pytest.raises(Tampered):
+        read_tally(storage, KEYS, kept)
+    storage.pages[kept.id, 0][0] ^= 1
     with pytest.raises(Tampered):
         read_tally(storage, KEYS, replace(kept, tag_hash="00" * 32))
     with pytest.raises(Tampered):
         read_tally(storage, DataKeys(bytes(32), "ab" * 16), kept)
+
+
+@pytest.mark.parametrize("at_a_time", [1, 4, 64])
+def test_a_resealed_run_has_the_same_rows_under_another_name(
+    storage: MemoryStorage, table: Table, monkeypatch: pytest.MonkeyPatch, at_a_time: int
+) -> None:
+    monkeypatch.setattr(pages, "RESEALED_PAGES", at_a_time)
+    table = _layered(storage, _layered(storage, table, 0, 4, 2, 77), LIVE, 1, 2, 0)
+    run = replace(table.runs[0], tally=keep_tally(storage, KEYS, b"counts"), based=2)
+    fresh = reseal_run(storage, table, run, RunReader(storage, KEYS, table, run), KEYS)
+    assert len(fresh.id) == 32
+    assert fresh.id != run.id
+    assert (fresh.based, fresh.columns, len(fresh.layers), fresh.layers[0].pages) == (None, None, 1, PAGES)
+    assert fresh.tally is not None
+    assert fresh.tally != run.tally
+    reader, before = RunReader(storage, KEYS, table, fresh), RunReader(storage, KEYS, table, run)
+    assert reader.tally() == b"counts"
+    for column in (0, 1, LIVE):
+        assert reader.open_pages(column, 0, PAGES).tolist() == before.open_pages(column, 0, PAGES).tolist()
+    other = replace(table.runs[0], layers=(), tally=None)
+    assert reseal_run(storage, table, other, RunReader(storage, KEYS, table, other), KEYS).layers == ()
+
+
+def test_a_narrow_run_stays_narrow_unless_it_has_all_that_is_left(storage: MemoryStorage, table: Table) -> None:
+    writer = RunWriter(storage, KEYS, table, "04" * 16, PAGES, PAGE_ROWS, (0,))
+    writer.write(0, 0, np.arange(ROWS), None)
+    run = Run("04" * 16, "b", "a", ROWS, PAGE_ROWS, None, writer.finish(), (0,))
+    reader = RunReader(storage, KEYS, table, run)
+    assert reseal_run(storage, table, run, reader, KEYS).columns == (0,)
+    narrower = replace(table, schema=Schema(SCHEMA.columns[:1]))
+    whole = reseal_run(storage, narrower, run, reader, KEYS, without=1)
+    assert whole.columns is None
+    assert RunReader(storage, KEYS, narrower, whole).fetch(0, 0, PAGES).values.tolist() == list(range(ROWS))
+    assert pages._moved_up((0, 1, 3), 1) == (0, 2)
+    assert pages._moved_up((0, 3), 1) == (0, 2)
 
 
 def test_a_vacuumed_run_has_no_deleted_value(storage: MemoryStorage, table: Table) -> None:

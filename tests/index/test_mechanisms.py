@@ -18,7 +18,7 @@ from scumble.index.mechanisms import Mechanism, variance
 from scumble.index.mechanisms import scout as scout_module
 from scumble.index.mechanisms import wide_tree as tree_module
 from scumble.index.mechanisms.paper import BinaryTree
-from scumble.index.mechanisms.scout import LONGEST_CELL, Cells, find_cells, scout_tree, worthwhile
+from scumble.index.mechanisms.scout import LONGEST_CELL, Cells, _suspicious, find_cells, scout_tree, worthwhile
 from scumble.index.mechanisms.scumble import release_adaptive_curve, release_halves
 from scumble.index.mechanisms.wide_tree import HALF_FAN_OUT, WideTree, estimate, least_squares, wide_tree
 from scumble.index.slack import SLACKS, SlackName
@@ -295,8 +295,19 @@ def test_the_curve_ends_at_the_last_rank(size: int, rows: int) -> None:
     assert abs(curve.rows[-1] - rows) < 40 * curve.noise_rms
 
 
+@pytest.mark.parametrize(("scales", "searched"), [(3.9, False), (4.1, True)])
+def test_a_block_that_stands_out_by_more_than_chance_is_searched(scales: float, searched: bool) -> None:
+    """By so many noise scales more than the largest step that is likely; its group is searched with it."""
+    scout, light = scout_tree(2**18, Fraction(1)), np.zeros(2**12)
+    rows = np.arange(0.0, 200.0, 0.01)
+    scale = np.sqrt((variance(scout.scales[0]) + rows / 256) / 2)
+    light[1000] = rows[np.argmax(rows / scale > np.log(2**12) + scales)]
+    assert _suspicious(light, scout).nonzero()[0].tolist() == (list(range(768, 1024)) if searched else [])
+
+
 def test_small_domains_have_no_scout() -> None:
     assert not worthwhile(2**14 - 1)
+    assert worthwhile(2**14)
     curve = release_adaptive_curve(Histogram(np.ones(1000, dtype=np.int64)), Fraction(1))
     assert curve.levels == 2
     assert len(curve.knots) == 1000

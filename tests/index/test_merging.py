@@ -6,7 +6,9 @@ A statistical test here fails a sound merge with probability 1e-6 at most, and c
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from inspect import signature
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from scipy.stats import binom
 from scumble import DPPLRIndex, IntegerDomain
 from scumble.errors import InvalidParameter
 from scumble.index import evidence, merging
+from scumble.index.blocks import LEAST_BYTES, LEAST_RANKS, OTHER_BYTES
 from scumble.index.evidence import reach, rows_between
 from scumble.index.file import IndexModel, decode, encode
 from scumble.index.grid import NEW, Grid
@@ -283,6 +286,85 @@ def test_an_index_that_promises_nothing_makes_a_merge_promise_nothing() -> None:
     counts = np.full(30, 9, dtype=np.int64)
     printed = fit(counts, mechanism="paper", slack="paper", alpha_s=8)
     assert merged([tally_of(printed), tally_of(fit(counts))]).index.beta == 1
+
+
+# --- how many blocks -------------------------------------------------------------------------------
+
+
+def planned(
+    parts: int,
+    reach: int,
+    *slacks: int,
+    blocks: Sequence[int] = (),
+    size: int = 4000,
+    capacity: int = 9600,
+    max_bytes: int | None = None,
+    widths: Sequence[int] = (1,),
+) -> int:
+    """How many blocks are planned for node counts of so many parts, or for none, and whole indexes of these slacks.
+
+    The noise of each block reaches as far as `reach`; bounds lie `widths` apart.
+    """
+    counts = tally_of(fit(np.full(24, 9, dtype=np.int64), grid=Grid.even(24, 100))).counted[0]
+    main = replace(counts, grid=replace(counts.grid, parts=parts)) if parts else None
+    whole: list[Any] = [SimpleNamespace(usual_slack=slack, blocks=None) for slack in slacks]
+    whole += [SimpleNamespace(usual_slack=0, blocks=[None] * number) for number in blocks]
+    tally: Any = SimpleNamespace(domain=IntegerDomain(0, size - 1), capacity=capacity)
+
+    def bounds(number: int) -> IntArray:
+        return np.cumsum([0, *(widths[place % len(widths)] for place in range(2 * number))])
+
+    with (
+        replaced(merging, "Counted", SimpleNamespace(of=lambda main: main)),
+        replaced(merging, "_reaches", lambda counted, number: iter([reach] * number)),
+        replaced(merging, "_stretches", lambda counted, whole, bounds: iter([stretch] * (len(bounds) - 1))),
+        replaced(merging, "_bounds", lambda counted, number: bounds(number)),
+        replaced(merging, "_even_bounds", lambda tally, whole, halves: bounds(halves // 2)),
+        replaced(merging, "reach", lambda main, weights, beta: reach),
+    ):
+        stretch: Any = SimpleNamespace(weights_up=None)
+        plan = merging._planned(tally, main, whole, max_bytes)
+    assert len(plan.stretches) == len(plan.bounds) - 1
+    assert plan.reaches == [reach if parts else 0] * max(1, plan.blocks)
+    return plan.blocks
+
+
+@pytest.mark.parametrize(
+    ("blocks", "options"),
+    [
+        (32, {"parts": 64, "reach": 10}),  # 3/2 of 32 times 10 is a twentieth of 9,600
+        (16, {"parts": 64, "reach": 11}),
+        (32, {"parts": 64, "reach": 11, "capacity": 10_560}),
+        (0, {"parts": 64, "reach": 1000}),
+        (0, {"parts": 2, "reach": 0}),  # one block is none
+        (2, {"parts": 4, "reach": 0}),
+        (32, {"parts": 64, "reach": 0, "slacks": [7]}),  # 32 times twice 7 is 448
+        (16, {"parts": 64, "reach": 0, "slacks": [8]}),
+        (16, {"parts": 64, "reach": 0, "slacks": [4, 4]}),
+        (32, {"parts": 64, "reach": 5, "slacks": [3]}),  # 240 and 192
+        (16, {"parts": 64, "reach": 5, "slacks": [4]}),
+        (0, {"parts": 0, "reach": 0, "slacks": [1]}),
+        (8, {"parts": 0, "reach": 0, "blocks": [5, 9]}),  # the largest power of two that one of them has
+        (4, {"parts": 0, "reach": 0, "blocks": [7, 1]}),
+        (4, {"parts": 0, "reach": 0, "blocks": [4], "slacks": [60]}),
+        (2, {"parts": 0, "reach": 0, "blocks": [4], "slacks": [61]}),
+        (0, {"parts": 64, "reach": 0, "widths": [1, 0]}),
+        (0, {"parts": 64, "reach": 0, "widths": [0]}),
+        (32, {"parts": 64, "reach": 0, "widths": [1, 2]}),
+        (2, {"parts": 64, "reach": 0, "size": 2 * LEAST_RANKS}),
+        (0, {"parts": 64, "reach": 0, "size": 2 * LEAST_RANKS - 1}),
+        (4, {"parts": 64, "reach": 0, "max_bytes": OTHER_BYTES + 4 * LEAST_BYTES}),
+        (2, {"parts": 64, "reach": 0, "max_bytes": OTHER_BYTES + 4 * LEAST_BYTES - 1}),
+    ],
+)
+def test_as_many_blocks_as_add_few_dummies(blocks: int, options: dict[str, Any]) -> None:
+    parts, reach, slacks = options.pop("parts"), options.pop("reach"), options.pop("slacks", ())
+    assert planned(parts, reach, *slacks, **options) == blocks
+
+
+def test_a_merged_index_has_a_page_unless_stated() -> None:
+    for build in (merged, merging.index_of_tally):
+        assert signature(build).parameters["max_bytes"].default == 4096
 
 
 # --- refusals -------------------------------------------------------------------------------------

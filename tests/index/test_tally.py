@@ -1,15 +1,18 @@
 """Tallies: what is stored beside a run is read back to the last bit, and nothing else is taken for one."""
 
+from dataclasses import replace
 from fractions import Fraction
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from scumble import DPPLRIndex, IntegerDomain
 from scumble.errors import Corrupt, InvalidParameter, NewerVersion
 from scumble.index.grid import NEW, Grid
-from scumble.index.tally import MAGIC, MOST_ROWS, Batches, NodeCounts, Tally
+from scumble.index.tally import MAGIC, MOST_BATCHES, MOST_ROWS, Batches, NodeCounts, Tally, WholeIndex
 from scumble.privacy.budget import unsafe_budget
 from scumble.types import Domain, ExplicitKeys
 
@@ -74,6 +77,17 @@ def test_beta_is_no_more_than_certainty() -> None:
     assert Batches.together([half] * 3) == Batches(3, Fraction(1), Fraction(0), Fraction(1), 30)
 
 
+def test_what_is_dearest_counts_and_rows_and_batches_have_a_limit() -> None:
+    one = Batches(MOST_BATCHES - 3, Fraction(2), Fraction(1, 9), Fraction(0), MOST_ROWS - 5)
+    other = Batches(3, Fraction(3), Fraction(1, 8), Fraction(0), 5)
+    both = Batches(MOST_BATCHES, Fraction(3), Fraction(1, 8), Fraction(0), MOST_ROWS)
+    assert Batches.together([one, other]) == both
+    assert Batches.together([other, one]) == both
+    for more in (other._replace(number=4), other._replace(capacity=6)):
+        with pytest.raises(InvalidParameter, match="too many rows"):
+            Batches.together([one, more])
+
+
 def test_too_many_rows_are_refused() -> None:
     one = tally()
     counts = one.counted[0]
@@ -91,7 +105,7 @@ def test_only_indexes_with_segments_are_whole_ones() -> None:
 def test_altered_bytes_are_noticed(at: str) -> None:
     data = bytearray(some_tallies()[2].to_bytes())
     data[{"start": 0, "end": -1, "middle": len(data) // 2}[at]] ^= 1
-    with pytest.raises(Corrupt):
+    with pytest.raises(Corrupt, match="no tally" if at == "start" else "truncated or altered"):
         Tally.from_bytes(bytes(data))
 
 
@@ -100,6 +114,9 @@ def test_a_newer_version_is_told_from_damage() -> None:
     data[len(MAGIC)] = 2
     with pytest.raises(NewerVersion):
         Tally.from_bytes(bytes(data))
+    body = bytes(data[: len(MAGIC)]) + b"\0" + bytes(data[len(MAGIC) + 1 : -8])
+    with pytest.raises(Corrupt):  # there is no earlier one
+        Tally.from_bytes(body + sha256(body).digest()[:8])
 
 
 def test_no_cut_and_no_other_byte_passes_for_a_tally() -> None:
@@ -118,6 +135,99 @@ def test_no_cut_and_no_other_byte_passes_for_a_tally() -> None:
         except Corrupt:
             continue
         assert read.to_bytes() == data
+
+
+COUNTED = tally(grid=Grid.even(500, 10)).counted[0]
+MOST_NODES = MOST_ROWS * COUNTED.grid.nodes // 2
+WHOLE = tally(grid=None).whole[0]
+
+
+def is_read(*counted: NodeCounts, whole: tuple[WholeIndex, ...] = (), domain: Domain | None = None) -> bool:
+    """Whether a tally of these parts is read back, whole; or it is Corrupt."""
+    data = Tally(domain or IntegerDomain(0, 499), counted, whole).to_bytes()
+    try:
+        return Tally.from_bytes(data).to_bytes() == data
+    except Corrupt:
+        return False
+
+
+def nodes(first: int) -> NDArray[np.int64]:
+    made = np.zeros(COUNTED.grid.nodes, dtype=np.int64)
+    made[0] = first
+    return made
+
+
+@pytest.mark.parametrize(
+    ("fields", "possible"),
+    [
+        ({}, True),
+        ({"number": 0}, False),
+        ({"number": MOST_BATCHES}, True),
+        ({"number": MOST_BATCHES + 1}, False),
+        ({"capacity": 0}, True),
+        ({"capacity": MOST_ROWS}, True),
+        ({"capacity": MOST_ROWS + 1}, False),
+        ({"epsilon": Fraction(0)}, False),
+        ({"epsilon": Fraction(-1)}, False),
+        ({"epsilon": Fraction(1, 10**9)}, True),
+        ({"delta": Fraction(1, 7)}, True),
+        ({"delta": Fraction(-1, 7)}, False),
+        ({"beta": Fraction(0)}, True),
+        ({"beta": Fraction(1)}, True),
+        ({"beta": Fraction(-1, 7)}, False),
+        ({"beta": Fraction(8, 7)}, False),
+    ],
+)
+def test_batches_that_cannot_be_are_corrupt(fields: dict[str, Any], possible: bool) -> None:
+    batches = COUNTED.batches._replace(**fields)
+    spent = ((Fraction(1), batches.number),)
+    assert is_read(replace(COUNTED, batches=batches, spent=spent)) == possible
+    assert is_read(whole=(WHOLE._replace(batches=WHOLE.batches._replace(**fields)),)) == possible
+
+
+@pytest.mark.parametrize(
+    ("spent", "possible"),
+    [
+        ([(1, 3)], True),
+        ([(1, 1), (2, 2)], True),
+        ([(1, 1), (2, 1), (3, 1)], True),
+        ([(1, 0), (2, 3)], False),
+        ([(1, 2)], False),
+        ([(1, 4)], False),
+        ([(0, 1), (2, 2)], False),
+        ([(-1, 3)], False),
+        ([(1, 1), (2, 1), (3, 1), (4, 0)], False),
+        ([], False),
+    ],
+)
+def test_costs_are_those_of_the_batches(spent: list[tuple[int, int]], possible: bool) -> None:
+    batches = COUNTED.batches._replace(number=3)
+    paid = tuple((Fraction(epsilon), number) for epsilon, number in spent)
+    assert is_read(replace(COUNTED, batches=batches, spent=paid)) == possible
+
+
+def test_counts_that_no_rows_have_are_corrupt() -> None:
+    assert is_read(replace(COUNTED, nodes=nodes(MOST_NODES)))
+    assert not is_read(replace(COUNTED, nodes=nodes(MOST_NODES + 1)))
+    for value in (-1, 1, 0, -7):
+        again = Tally.from_bytes(Tally(IntegerDomain(0, 499), (replace(COUNTED, nodes=nodes(value)),)).to_bytes())
+        assert again.counted[0].nodes.tolist() == nodes(value).tolist()
+
+
+def test_parts_of_another_tally_are_corrupt() -> None:
+    other = tally(grid=Grid.even(500, 1000)).counted[0]
+    assert other.grid.digest != COUNTED.grid.digest
+    assert is_read(COUNTED, other)
+    assert is_read(COUNTED, whole=(WHOLE, WHOLE))
+    assert not is_read()
+    assert not is_read(COUNTED, COUNTED)
+    assert not is_read(whole=(WHOLE,), domain=IntegerDomain(1, 500))
+    large = replace(other, batches=other.batches._replace(capacity=MOST_ROWS))
+    assert is_read(large)
+    assert not is_read(COUNTED, large)
+    for data in (MAGIC, MAGIC[:-1], b"", MAGIC + bytes(8)):
+        with pytest.raises(Corrupt):
+            Tally.from_bytes(data)
 
 
 def test_a_tally_is_small() -> None:

@@ -302,15 +302,15 @@ class Changes:
             yield keyed_change(kind, there, places[: len(keys)], places[len(keys) :], some), len(some)
 
     def _matching(self, table: Table, keys: Sequence[str], rows: pa.Table) -> list[int]:
-        """How many rows there are with each key: a query like any."""
+        """How many rows there are with each key: a query like any, for a power of two of keys; a null is nobody's."""
         if len(keys) != 1:
             raise UnsupportedQuery("ON CONFLICT DO NOTHING takes a key of one column", hint="DO UPDATE takes more")
-        values = [value for value in rows.column(keys[0]).to_pylist() if value is not None]
-        marks = ", ".join("?" for _ in values) or "NULL"
-        name, key = _quoted(table.name), _quoted(keys[0])
-        there = self.asking.run(f"SELECT {key} FROM {name} WHERE {key} IN ({marks})", values)  # noqa: S608  names
+        values = rows.column(keys[0]).to_pylist()
+        asked = values + [None] * ((1 << (max(1, len(values)) - 1).bit_length()) - len(values))
+        name, key, marks = _quoted(table.name), _quoted(keys[0]), ", ".join("?" for _ in asked)
+        there = self.asking.run(f"SELECT {key} FROM {name} WHERE {key} IN ({marks})", asked)  # noqa: S608  names
         known = {value for (value,) in there.fetchall()}
-        return [int(value is not None and value in known) for value in rows.column(keys[0]).to_pylist()]
+        return [int(value is not None and value in known) for value in values]
 
     def _type_name(self, column: Column) -> str:
         """What DuckDB calls a column's type."""

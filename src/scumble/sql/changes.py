@@ -228,19 +228,20 @@ def keyed_change(
     columns = table.schema.columns
     cases: list[tuple[Draft, Sequence[Assigned]]] = []
     for row in rows:
-        tests = [Leaf(place, _only(columns[place], words)) for place, words in zip(keys, row, strict=False)]
+        tests = [
+            Leaf(place, _only(columns[place], words[:-1] if words[-1] else None))
+            for place, words in zip(keys, row, strict=False)
+        ]
         cases.append((all_of(tests), [Assigned(place, w) for place, w in zip(assigned, row[len(keys) :], strict=True)]))
     while len(cases) & (len(cases) - 1):
-        nobody = all_of(
-            Leaf(place, Fixed(columns[place].type, (columns[place].type.empty_interval,))) for place in keys
-        )
-        cases.append((nobody, cases[0][1]))
+        nobody = [Leaf(place, _only(columns[place], None)) for place in keys]
+        cases.append((all_of(nobody), cases[0][1]))
     return _change(kind, table, cases, None)
 
 
-def _only(column: Column, words: tuple[int, ...]) -> Fixed:
-    value = words[:-1]
-    return Fixed(column.type, ((value, value),) if words[-1] else (column.type.empty_interval,))
+def _only(column: Column, value: tuple[int, ...] | None) -> Fixed:
+    """What has one value, or nobody has: as long either way, or the length of what is sent would tell them apart."""
+    return Fixed(column.type, (column.type.empty_interval if value is None else (value, value),), kept=True)
 
 
 # --- the plan ----------------------------------------------------------------------------------------

@@ -156,10 +156,11 @@ Value = Literal | Param
 
 @dataclass(frozen=True)
 class Fixed:
-    """Intervals that are known."""
+    """Intervals that are known. If `kept`, they stay as they are, so that nobody sees which are empty, or touch."""
 
     type: ColumnType
     intervals: tuple[Interval, ...]
+    kept: bool = False
 
     def resolve(self, _: ParamValues | None) -> list[Interval]:
         return list(self.intervals)
@@ -260,7 +261,9 @@ def merged(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def known(entry: Entry) -> Entry:
-    """The entry with its intervals worked out and merged; as it is if a parameter is open."""
+    """The entry with its intervals worked out and merged; as it is if a parameter is open, or it is to stay so."""
+    if isinstance(entry, Fixed) and entry.kept:
+        return entry
     try:
         return Fixed(entry.type, tuple(merged(entry.resolve(None))))
     except Replan:
