@@ -8,7 +8,9 @@ from sqlglot import exp
 
 from scumble.errors import BadQuery, QueryError, UnsupportedQuery
 from scumble.sql import RowQuery, prepare
-from scumble.sql.parse import Span, _error_span, _reason, _underlined, bad, edited, parse, reads_clock
+from scumble.sql.forbidden import reads_clock
+from scumble.sql.parse import _error_span, _reason, parse
+from scumble.sql.spans import Span, _underlined, bad, edited
 
 CATALOG = catalog_of(small_table())
 

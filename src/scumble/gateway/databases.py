@@ -21,7 +21,8 @@ from scumble.gateway.turns import Connections
 from scumble.owner.database import Database
 from scumble.owner.queries import LocalSQL
 from scumble.sql import Statement, prepare
-from scumble.sql.parse import Span, edited, is_query, parse
+from scumble.sql.parse import is_query, parse
+from scumble.sql.spans import Span, edited
 from scumble.wire.catalog import Catalog, Table
 
 __all__ = ["SCHEMA", "Databases", "Described", "Describer", "Routed"]

@@ -22,7 +22,8 @@ from scumble.sql.changes import Change, change_of, keyed_change
 from scumble.sql.explain import explain
 from scumble.sql.explain_changes import ChangeExplanation, explain_change
 from scumble.sql.names import suggestion, table_named
-from scumble.sql.parse import Parsed, bad, unsupported
+from scumble.sql.parse import Parsed
+from scumble.sql.spans import bad, unsupported
 from scumble.types import Column, Domain, Schema, convert, encode
 from scumble.wire.catalog import Table
 from scumble.wire.requests import RowLayout

@@ -15,9 +15,10 @@ from scumble.sql.aggregates import FUNCTIONS
 from scumble.sql.aggregates.contract import AggregateFunction, Argument
 from scumble.sql.constants import Constants, Literal
 from scumble.sql.names import Occurrence, Scope, only_table, renaming, unqualified
-from scumble.sql.parse import Parsed, Span, edited
+from scumble.sql.parse import Parsed
 from scumble.sql.plan import Paths
 from scumble.sql.predicate import Translator, conjuncts, lay_out
+from scumble.sql.spans import Span, edited
 from scumble.types import Schema
 from scumble.wire.catalog import Table
 from scumble.wire.plan import MAX_GROUPS, Aggregate, Aggregates, Expression, Function

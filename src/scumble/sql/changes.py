@@ -17,9 +17,10 @@ from scumble.errors import InvalidParameter, UnsupportedQuery
 from scumble.sql.aggregate import arithmetic, rescaled
 from scumble.sql.constants import Constants, Evaluate, Fixed, Literal, ParamValues
 from scumble.sql.names import suggestion, table_named
-from scumble.sql.parse import Parsed, Span, bad, unsupported
+from scumble.sql.parse import Parsed
 from scumble.sql.plan import Path, RunScan, cover
 from scumble.sql.predicate import Draft, Leaf, Translator, all_of, lay_out
+from scumble.sql.spans import Span, bad, unsupported
 from scumble.types import Column
 from scumble.wire.catalog import Catalog, Table
 from scumble.wire.plan import Assignment, Expression, Or, Plan, Predicate, Rewrite, columns_of

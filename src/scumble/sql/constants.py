@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from scumble.sql.parse import reads_clock
+from scumble.sql.forbidden import reads_clock
 from scumble.types import ColumnType, Interval, Operator
 
 __all__ = [

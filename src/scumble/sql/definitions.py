@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from sqlglot.tokenizer_core import Token, TokenType
 
 from scumble.errors import BadQuery, InvalidParameter, UnsupportedQuery
-from scumble.sql.parse import Span, bad, tokens_of, unsupported
+from scumble.sql.parse import tokens_of
+from scumble.sql.spans import Span, bad, unsupported
 from scumble.types import parse_type
 
 __all__ = [

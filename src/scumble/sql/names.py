@@ -10,7 +10,8 @@ from functools import cached_property
 
 from sqlglot import exp
 
-from scumble.sql.parse import Parsed, Span, bad, unsupported
+from scumble.sql.parse import Parsed
+from scumble.sql.spans import Span, bad, unsupported
 from scumble.wire.catalog import Catalog, Table
 
 __all__ = [

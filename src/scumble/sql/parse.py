@@ -1,35 +1,29 @@
 """Parsing: the text of one SELECT statement becomes a tree that knows where in the text its parts stand.
 
-The dialect is DuckDB's. Anything but a query is refused here, and so is what would read files, the system or chance,
-and what the order of rows decides: an answer depends on the tables, the query's text and, if it asks for it, the clock.
-Errors underline what they are about. Only the owner's side sees the text.
+The dialect is DuckDB's. Anything but a query is refused here, and so is what `sql/forbidden.py` knows. Errors underline
+what they are about. Only the owner's side sees the text.
 """
 
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
 
 from sqlglot import exp
 from sqlglot.dialects import DuckDB
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from scumble.errors import BadQuery, QueryError, UnsupportedQuery
+from scumble.errors import BadQuery
+from scumble.sql.forbidden import refuse_forbidden
+from scumble.sql.spans import Span, bad, edited, span_of, unsupported
 
 __all__ = [
     "Parameter",
     "Parsed",
-    "Span",
-    "bad",
-    "edited",
     "is_control",
     "is_query",
     "parse",
-    "reads_clock",
     "tokens_of",
-    "unsupported",
 ]
 
 DIALECT = DuckDB()
@@ -60,66 +54,6 @@ KEYWORDS = {
 }
 OPENING = {TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE}
 CLOSING = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
-
-# --- spans of the text -------------------------------------------------------------------------------
-
-Error = TypeVar("Error", bound=QueryError)
-
-
-@dataclass(frozen=True)
-class Span:
-    """Characters start, start + 1, ..., stop - 1 of the text."""
-
-    start: int
-    stop: int
-
-
-def _underlined(text: str, span: Span | None) -> str:
-    """The line that the span begins in, with a line of ^^^ under it; empty if it is not known where."""
-    if span is None:
-        return ""
-    begin = text.rfind("\n", 0, span.start) + 1
-    end = text.find("\n", span.start)
-    line = text[begin : len(text) if end < 0 else end]
-    width = max(1, min(span.stop, begin + len(line)) - span.start)
-    margin = "".join("\t" if letter == "\t" else " " for letter in line[: span.start - begin])
-    return f"\n  {line}\n  {margin}{'^' * width}"
-
-
-def bad(text: str, message: str, at: "Span | exp.Expr | None", *, hint: str | None = None) -> BadQuery:
-    """The query is not SQL, or names what is not there."""
-    return _error(BadQuery, text, message, at, hint)
-
-
-def unsupported(text: str, message: str, at: "Span | exp.Expr | None", *, hint: str | None = None) -> UnsupportedQuery:
-    """The query is SQL, and is refused."""
-    return _error(UnsupportedQuery, text, message, at, hint)
-
-
-def _error(kind: type[Error], text: str, message: str, at: "Span | exp.Expr | None", hint: str | None) -> Error:
-    span = _span_of(at) if isinstance(at, exp.Expr) else at
-    return kind(message + _underlined(text, span), hint=hint)
-
-
-def _span_of(node: exp.Expr) -> Span | None:
-    """From the first to the last character that the parser remembers for a node and what is below it."""
-    known = [part.meta for part in node.walk() if part._meta and "start" in part.meta]
-    if not known:
-        return None if node.parent is None else _span_of(node.parent)
-    return Span(min(meta["start"] for meta in known), max(meta["end"] for meta in known) + 1)
-
-
-def edited(text: str, edits: Iterable[tuple[Span, str]]) -> str:
-    """The text with some spans replaced; an edit inside of another one is dropped."""
-    parts, at = [], 0
-    for span, replacement in sorted(edits, key=lambda edit: (edit[0].start, -edit[0].stop)):
-        if span.start >= at:
-            parts += [text[at : span.start], replacement]
-            at = span.stop
-    return "".join([*parts, text[at:]])
-
-
-# --- statements --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -171,7 +105,7 @@ class Parsed:
 
     def call_span(self, node: exp.Func) -> Span | None:
         """Where a function call stands, from its name to its closing parenthesis."""
-        inner = _span_of(node)
+        inner = span_of(node)
         if inner is None or (number := self.token_at.get(inner.start)) is None:
             return None
         # The parser remembers the names of most functions; of others only what is between the parentheses.
@@ -241,7 +175,7 @@ def parse(text: str, *, change: bool = False) -> Parsed:
     tree = _changing_tree(text, named) if change else _tree(text, named)
     if sum(1 for _ in tree.find_all(exp.Placeholder)) != len(parameters):
         raise bad(text, "a parameter stands where there can be none", parameters[0].span if parameters else None)
-    _refuse_forbidden(text, tree)
+    refuse_forbidden(text, tree)
     return Parsed(text, tree, tuple(tokens), parameters)
 
 
@@ -368,76 +302,3 @@ def _error_span(text: str, details: list[dict[str, object]]) -> Span | None:
     if start < 0 or not highlight:
         return Span(max(0, len(text.rstrip()) - 1), len(text.rstrip()))
     return Span(start + len(context), start + len(context) + len(highlight))
-
-
-# --- what is refused ---------------------------------------------------------------------------------
-
-TABLE_FUNCTIONS = {"range", "generate_series", "unnest", "repeat", "repeat_row"}
-
-CHANCE = {
-    "random", "rand", "randn", "setseed", "uuid", "gen_random_uuid", "uuidv4", "uuidv7", "uniform", "normal",
-    "randstr", "zipf",
-}  # fmt: skip
-SYSTEM = {
-    "getenv", "nextval", "currval", "current_setting", "set_config", "getvariable", "txid_current", "query",
-    "query_table", "write_log", "current_query", "current_database", "current_schema", "current_schemas",
-    "in_search_path",
-    "current_connection_id", "current_transaction_id", "current_query_id", "pg_typeof_file", "sniff_csv", "glob",
-    "current_catalog", "getvar", "parse_duckdb_log_message", "file_exists", "copy_database",
-}  # fmt: skip
-SYSTEM_PREFIXES = (
-    "read_", "parquet_", "duckdb_", "pragma_", "sqlite_", "postgres_", "mysql_", "iceberg_", "delta_", "pg_",
-)  # fmt: skip
-CLOCK = {
-    "now", "today", "current_date", "current_time", "current_timestamp", "current_localtime", "current_localtimestamp",
-    "localtime", "localtimestamp", "get_current_time", "get_current_timestamp", "transaction_timestamp", "age",
-    "currentdate", "currenttime", "currenttimestamp", "currentdatetime", "currentuser",
-}  # fmt: skip
-
-
-def _refuse_forbidden(text: str, tree: exp.Expr) -> None:
-    """Raise UnsupportedQuery if a query must not be answered."""
-    for node in tree.walk():
-        match node:
-            case exp.TableSample():
-                raise unsupported(text, "a sample depends on chance and on the order of rows", node.parent)
-            case exp.DDL() | exp.DML() | exp.Command() | exp.Into() | exp.Lock() if node is not tree:
-                raise unsupported(text, "only queries are answered, nothing that changes data", node)
-            case exp.Join() if (node.args.get("method") or "").upper() == "POSITIONAL":
-                raise unsupported(text, "a positional join depends on the order of rows", node)
-            case exp.Column() if node.name.lower() == "rowid":
-                raise unsupported(text, "rows have no rowid", node, hint="select by a key of your own")
-            case exp.Table() if not isinstance(node.this, exp.Identifier):
-                _refuse_table_function(text, node)
-            case exp.Func():
-                _refuse_function(text, node)
-
-
-def _function_name(node: exp.Func) -> str:
-    """The name that a function goes by, in lower case."""
-    return (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
-
-
-def reads_clock(node: exp.Expr) -> bool:
-    """Whether an expression may change with time."""
-    return any(_function_name(part) in CLOCK for part in node.find_all(exp.Func))
-
-
-def _refuse_table_function(text: str, node: exp.Table) -> None:
-    function = node.this
-    name = _function_name(function) if isinstance(function, exp.Func) else "?"
-    if name not in TABLE_FUNCTIONS:
-        raise unsupported(
-            text, "only tables of this database can be queried", node, hint="load the file with `scumble load`"
-        )
-
-
-def _refuse_function(text: str, node: exp.Func) -> None:
-    aliases = [] if isinstance(node, exp.Anonymous) else node.sql_names()
-    names = {_function_name(node), *map(str.lower, aliases)}
-    if isinstance(node, exp.Glob):
-        return  # the operator `x GLOB 'a*'`; the table function is refused as one
-    if names & CHANCE:
-        raise unsupported(text, "this function depends on chance", node)
-    if names & SYSTEM or any(name.startswith(SYSTEM_PREFIXES) for name in names):
-        raise unsupported(text, "this function looks outside of the tables", node)

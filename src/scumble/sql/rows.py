@@ -14,9 +14,10 @@ from sqlglot import exp
 
 from scumble.sql.constants import Constants
 from scumble.sql.names import Occurrence, Scope, only_table, renaming, unqualified
-from scumble.sql.parse import Parsed, edited
+from scumble.sql.parse import Parsed
 from scumble.sql.plan import Paths
 from scumble.sql.predicate import Draft, Translator, all_of, conjuncts, lay_out, matches_nulls, on_column
+from scumble.sql.spans import edited
 from scumble.wire.catalog import Table
 from scumble.wire.plan import Constant, RowColumns, columns_of
 

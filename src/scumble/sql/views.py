@@ -10,7 +10,8 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from scumble.sql.names import is_cte
-from scumble.sql.parse import Parsed, parse, unsupported
+from scumble.sql.parse import Parsed, parse
+from scumble.sql.spans import unsupported
 
 __all__ = ["expanded", "view_text"]
 
