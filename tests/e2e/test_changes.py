@@ -6,11 +6,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import histories
 import pytest
-from histories import Reference
 
+import histories
 import scumble
+from histories import Reference
+from scumble.errors import BadRows
 from scumble.owner.changing import ChangeReport
 from scumble.owner.database import Database
 from serving import serving
@@ -95,3 +96,23 @@ def test_a_history_at_a_service_with_a_reader_beside_it(tmp_path: Path) -> None:
         _check(reader, reference, rng)
         reader.flush("t", indexes=histories.INDEXES)
         _check(db, reference, rng)
+
+
+def test_rows_in_a_list_change_the_columns_that_they_have(tmp_path: Path) -> None:
+    """And leave the others as they are, which a row of VALUES would too."""
+    with scumble.create(tmp_path / "db") as db:
+        db.execute("CREATE TABLE t (id integer NOT NULL, a integer, b text(8))")
+        db.insert("t", [(1, 10, "x"), (2, 20, "y")])
+        assert db.update("t", [{"ID": 1, "a": 11}, {"id": 3, "A": 31}], keys=["id"]) == 1
+        assert sorted(db.sql("SELECT * FROM t").fetchall()) == [(1, 11, "x"), (2, 20, "y")]
+        with pytest.raises(BadRows, match="same columns"):
+            db.update("t", [{"id": 1, "a": 12}, {"id": 2, "b": "z"}], keys=["id"])
+        assert sorted(db.sql("SELECT * FROM t").fetchall()) == [(1, 11, "x"), (2, 20, "y")]
+
+
+@pytest.mark.parametrize("row", [(1,), (1, 2, "x", 4), 5])
+def test_a_row_of_another_length_is_refused(tmp_path: Path, row: Any) -> None:
+    with scumble.create(tmp_path / "db") as db:
+        db.execute("CREATE TABLE t (id integer NOT NULL, a integer, b text(8))")
+        with pytest.raises(BadRows, match="as many values"):
+            db.insert("t", [row])
