@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from verify import histories
+from verify.history_mirror import REFUSED
 from verify.history_orders import FAULTS, carry_out, rooms_of
 from verify.history_service import SERVICE_FAULTS, Report, digest_of, serve_history, wrong_sights
-from verify.history_statements import MOST_ROWS, REFUSED, WEIGHTS, Entry, History
+from verify.history_statements import MOST_ROWS, WEIGHTS, Entry, History
 
 import scumble
 

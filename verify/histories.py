@@ -28,9 +28,10 @@ from typing import Any
 import scumble
 from scumble.owner.ledger import Ledger
 from verify import Row, folder_in_memory
+from verify.history_mirror import REFUSED
 from verify.history_orders import FAULTS, work
 from verify.history_service import SERVICE_FAULTS, serve_history
-from verify.history_statements import REFUSED, WEIGHTS, Entry, History
+from verify.history_statements import WEIGHTS, Entry, History
 
 __all__ = ["Broken", "Run", "Tally", "rows", "run"]
 

@@ -32,7 +32,8 @@ from scumble.store import open_store, restoring
 from scumble.store.backup import backup_to, restore_from
 from scumble.wire.catalog import Table, column_of_term
 from verify import patch
-from verify.history_statements import REFUSED, Order
+from verify.history_mirror import REFUSED
+from verify.history_statements import Order
 
 __all__ = ["FAULTS", "carry_out", "rooms_of", "work"]
 

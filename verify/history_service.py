@@ -34,8 +34,9 @@ from scumble.errors import Busy, ScumbleError, Stale, Unavailable, Unfinished
 from scumble.owner.database import Database
 from scumble.owner.ledger import Ledger
 from verify import folder_in_memory, patch
+from verify.history_mirror import REFUSED, TableShape
 from verify.history_orders import carry_out, rooms_of
-from verify.history_statements import REFUSED, WEIGHTS, Entry, History, TableShape
+from verify.history_statements import WEIGHTS, Entry, History
 from verify.service_front import Front
 
 __all__ = ["SERVICE_FAULTS", "Report", "ServiceTally", "digest_of", "serve_history", "wrong_sights"]
