@@ -106,7 +106,7 @@ def test_what_clients_see_of_each_other_is_held_against_when_it_was_made(
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str) -> None:
-    _, broken = histories.run(400, 1, kills=True, fault=fault)
+    broken = histories.planted(fault)
     assert broken is not None
     assert broken.kind in FAULTS[fault].shows
 

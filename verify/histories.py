@@ -33,14 +33,14 @@ from verify.history_orders import FAULTS, work
 from verify.history_service import SERVICE_FAULTS, serve_history
 from verify.history_statements import WEIGHTS, Entry, History
 
-__all__ = ["Broken", "Run", "Tally", "rows", "run"]
+__all__ = ["Broken", "Run", "Tally", "planted", "rows", "run"]
 
 SERVERS = multiprocessing.get_context("forkserver")
 PATIENCE_SECONDS = 300
 LOOK_EVERY, LEDGER_EVERY = 8, 50
 KILLED, RARE_KILLED, AGAIN = 0.25, 0.8, 0.5  # of the statements, of the rare kinds, and of those that were killed
 UNKNOWN_WRITES, GOLDEN = 40, 0.6180339887
-MANY, PLANTED, PLANTED_SECONDS = 10**9, 400, 25.0
+MANY, PLANTED, PLANTED_SECONDS = 10**9, 400, 60.0
 NEVER_KILLED = ("reopen", "check", "backup", "create table")
 
 
@@ -48,7 +48,7 @@ def rows(seconds: float) -> Iterator[Row]:
     """Histories for half of the time; then faults are planted, each of which has to be found."""
     seed = int(time.time())
     tally, broken = run(MANY, seed, kills=True, seconds=0.3 * seconds)
-    found = {name: run(PLANTED, 1, kills=True, fault=name, seconds=PLANTED_SECONDS)[1] for name in FAULTS}
+    found = {name: planted(name) for name in FAULTS}
     yield Row(
         "after any history of statements, cut short at any write, the tables are those of DuckDB",
         "statements of every kind by chance against DuckDB; a writer that dies at one write after the other",
@@ -70,6 +70,11 @@ def rows(seconds: float) -> Iterator[Row]:
             if serve_history(PLANTED, 1, kills=False, fault=name, seconds=PLANTED_SECONDS).wrong
         ),
     )
+
+
+def planted(name: str) -> "Broken | None":
+    """What is found broken of a history with a fault."""
+    return run(PLANTED, 1, kills=FAULTS[name].kills, fault=name, seconds=PLANTED_SECONDS)[1]
 
 
 class Broken(Exception):
@@ -294,11 +299,13 @@ def main() -> int:
     parser.add_argument(
         "--fault", choices=[*FAULTS, *SERVICE_FAULTS], default="", help="plant this, which has to be found"
     )
-    parser.add_argument("--trace", action="store_true", help="print each statement before it is carried out")
+    parser.add_argument(
+        "--trace", action="store_true", help="print each statement before it is carried out, or each kill"
+    )
     given = parser.parse_args()
     start = time.monotonic()
     if given.service:
-        done = serve_history(given.statements, given.seed, kills=given.kills, fault=given.fault)
+        done = serve_history(given.statements, given.seed, kills=given.kills, fault=given.fault, trace=given.trace)
         print(f"{done}, {time.monotonic() - start:.0f} seconds")
         return 1 if done.wrong else 0
     tally, broken = run(given.statements, given.seed, kills=given.kills, fault=given.fault, trace=given.trace)

@@ -284,23 +284,25 @@ def _pay_again() -> None:
     """A load or a flush that was cut short is not recognised, and paid for once more."""
     from scumble.owner import payments
 
-    patch(payments, "can_retry", lambda *_, **__: False)
+    patch(payments, "can_retry", lambda *_: False)
+    patch(payments, "unfinished", lambda *_, again: None)
 
 
 EARLY = "acknowledged before the commit"
 
 
 class Fault(NamedTuple):
-    """What it does to a process, which statements show it, and what is then found broken."""
+    """What it does to a process, which statements show it, what is then found broken, and whether it takes kills."""
 
     plant: Callable[[], None]
     kinds: tuple[str, ...]
     shows: tuple[str, ...]
+    kills: bool
 
 
 FAULTS = {
-    EARLY: Fault(lambda: None, ("update", "delete"), ("death", "state", "rows", "result")),
-    "each statement of a transaction committed": Fault(_commit_each, ("transaction",), ("state", "rows", "result")),
-    "a copy left out of changes": Fault(_leave_a_copy_out, ("update", "delete"), ("rows", "answer", "result", "error")),
-    "paid for again after a kill": Fault(_pay_again, ("insert", "flush"), ("ledger",)),
+    EARLY: Fault(lambda: None, ("update", "delete"), ("death", "state", "rows", "result"), True),
+    "each statement of a transaction committed": Fault(_commit_each, ("transaction",), ("rows", "result"), False),
+    "a copy left out of changes": Fault(_leave_a_copy_out, ("update", "delete"), ("rows", "answer", "result"), False),
+    "paid for again after a kill": Fault(_pay_again, ("insert", "flush"), ("ledger",), True),
 }

@@ -33,6 +33,7 @@ import scumble
 from scumble.errors import Busy, ScumbleError, Stale, Unavailable, Unfinished
 from scumble.owner.database import Database
 from scumble.owner.ledger import Ledger
+from scumble.owner.remote import service
 from verify import folder_in_memory, patch
 from verify.history_mirror import REFUSED, TableShape
 from verify.history_orders import carry_out, rooms_of
@@ -42,9 +43,9 @@ from verify.service_front import Front
 __all__ = ["SERVICE_FAULTS", "Report", "ServiceTally", "digest_of", "serve_history", "wrong_sights"]
 
 CLIENTS, KEYS, LOOK_EVERY = 3, 40, 8
-MOST_BETWEEN = 25  # statements, from one kill to the next
+MOST_BETWEEN = 120  # statements, from one kill to the next
 SERVERS = multiprocessing.get_context("forkserver")
-LEASE_SECONDS, PATIENCE_SECONDS = 20.0, 180.0
+LEASE_SECONDS, RENEW_SECONDS, PATIENCE_SECONDS = 20.0, 3.0, 180.0
 LATER = (Unavailable, Busy, Stale)  # a client is told to try again
 LEFT_OUT = ("rekey", "backup", "rename table", "drop table", "reopen")
 SHARED = "CREATE TABLE shared (k integer not null, c0 integer not null, c1 integer not null, c2 integer not null)"
@@ -81,6 +82,7 @@ def client(
     line: Connection, url: str, key: Path, number: int, seed: int, statements: int, end: float, fault: str
 ) -> None:
     """So many statements, or until a time: a word for each goes down the line, and what was done in the end."""
+    service.RENEW_SECONDS = RENEW_SECONDS  # the service's lease is shorter here too
     if fault:
         SERVICE_FAULTS[fault]()
     made = Client(url, key, number, seed, lambda: line.send(None))
@@ -250,8 +252,6 @@ def opened(url: str, key: Path) -> Database:
 
 def _stay_behind() -> None:
     """A client does not listen to what the service says of newer versions."""
-    from scumble.owner.remote import service
-
     patch(service.RemoteService, "stamp", lambda remote: "")
 
 
@@ -294,7 +294,7 @@ class ServiceTally:
 
 
 def serve_history(
-    statements: int, seed: int, *, kills: bool, fault: str = "", seconds: float = float("inf")
+    statements: int, seed: int, *, kills: bool, fault: str = "", seconds: float = float("inf"), trace: bool = False
 ) -> ServiceTally:
     """So many statements in all, or as many as there is time for; what was done, and what was wrong."""
     with folder_in_memory() as folder:
@@ -303,13 +303,13 @@ def serve_history(
         SERVERS.set_forkserver_preload(["verify.history_service"])
         front = Front(served, folder / "front.log", lease_seconds=LEASE_SECONDS)
         try:
-            return _served(front, folder, statements, seed, kills, fault, seconds)
+            return _served(front, folder, statements, seed, fault, seconds, kills=kills, trace=trace)
         finally:
             front.stop()
 
 
 def _served(
-    front: Front, folder: Path, statements: int, seed: int, kills: bool, fault: str, seconds: float
+    front: Front, folder: Path, statements: int, seed: int, fault: str, seconds: float, *, kills: bool, trace: bool
 ) -> ServiceTally:
     url, key, tally = f"scumble://127.0.0.1:{front.port}/db", folder / "db.key", ServiceTally()
     rows = [(number, 0, 0, 0) for number in range(KEYS)]
@@ -328,7 +328,7 @@ def _served(
         process.start()
         far.close()
         running.append((line, process))
-    reports = _awaited(front, running, Random(seed), tally, kills)
+    reports = _awaited(front, running, Random(seed), tally, kills=kills, trace=trace)
     for report in reports:
         tally.statements += report.statements
         tally.answers += report.answers
@@ -340,10 +340,12 @@ def _served(
     return tally
 
 
-def _awaited(front: Front, running: list[Any], rng: Random, tally: ServiceTally, kills: bool) -> list[Report]:
+def _awaited(
+    front: Front, running: list[Any], rng: Random, tally: ServiceTally, *, kills: bool, trace: bool
+) -> list[Report]:
     """Kill now and then until all clients have reported."""
     reports: list[Report] = []
-    waiting, left = [line for line, _ in running], rng.randint(1, MOST_BETWEEN)
+    waiting, left, steps = [line for line, _ in running], rng.randint(1, MOST_BETWEEN), 0
     while waiting and not any(report.wrong for report in reports):
         for line in wait(waiting, PATIENCE_SECONDS) or waiting:
             report = _heard(line)
@@ -351,9 +353,12 @@ def _awaited(front: Front, running: list[Any], rng: Random, tally: ServiceTally,
                 waiting.remove(line)
                 reports.append(report)
             left -= 1
+            steps += 1
         if kills and waiting and left < 0:
             time.sleep(rng.uniform(0, 0.3))
             _kill(front, rng, tally)
+            if trace:
+                print(f"{steps} steps, {tally.kills.total()} kills", flush=True)
             left = rng.randint(1, MOST_BETWEEN)
     for _, process in running:
         process.kill()
