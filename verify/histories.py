@@ -293,6 +293,7 @@ def main() -> int:
         prog="python -m verify.histories", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--statements", type=int, default=10_000, help="how many, 10,000 unless told")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="end after so long, whatever is left")
     parser.add_argument("--seed", type=int, default=1, help="the same seed asks for the same, kills included")
     parser.add_argument("--kills", action="store_true", help="let the writer die at its writes, one after the other")
     parser.add_argument("--service", action="store_true", help="by three clients at a service with two enclaves")
@@ -304,11 +305,12 @@ def main() -> int:
     )
     given = parser.parse_args()
     start = time.monotonic()
+    options = {name: getattr(given, name) for name in ("kills", "fault", "seconds", "trace")}
     if given.service:
-        done = serve_history(given.statements, given.seed, kills=given.kills, fault=given.fault, trace=given.trace)
+        done = serve_history(given.statements, given.seed, **options)
         print(f"{done}, {time.monotonic() - start:.0f} seconds")
         return 1 if done.wrong else 0
-    tally, broken = run(given.statements, given.seed, kills=given.kills, fault=given.fault, trace=given.trace)
+    tally, broken = run(given.statements, given.seed, **options)
     print(f"{tally}, {time.monotonic() - start:.0f} seconds")
     print("  " + ", ".join(f"{kind} {count}" for kind, count in tally.kinds.most_common()))
     if broken is not None:

@@ -201,7 +201,7 @@ def work(line: Connection, home: Path, fault: str = "") -> None:
     if fault:
         FAULTS[fault].plant()
     db: Database | None = None
-    with suppress(EOFError, KeyboardInterrupt):
+    with suppress(EOFError, ConnectionError, KeyboardInterrupt):
         while True:
             chosen, order = line.recv()
             deaths.begin(chosen)
