@@ -1,6 +1,6 @@
 """A provider's service for the kill test: `scumble serve` with a short lease, or with a fault that has to be found.
 
-    python -m verify.service_front FOLDER PORT [FAULT]
+    python -m verify.service_front FOLDER PORT FAULT LEASE_SECONDS    (FAULT may be empty)
 
 Prints its port once it serves. `Front` starts, kills and restarts it from another process.
 """
@@ -28,14 +28,14 @@ ROOT = Path(__file__).parent.parent
 class Front:
     """A running service, which can be killed and started again in the same place."""
 
-    def __init__(self, folder: Path, log: Path, fault: str = "") -> None:
-        self.folder, self._log, self._fault = folder, log, fault
+    def __init__(self, folder: Path, log: Path, fault: str = "", lease_seconds: float = LEASE_SECONDS) -> None:
+        self.folder, self._log, self._given = folder, log, (fault, str(lease_seconds))
         self.port = 0
         self.start()
 
     def start(self) -> None:
         """Start it: on the port that it had, if it had one."""
-        command = [sys.executable, "-m", "verify.service_front", str(self.folder), str(self.port), self._fault]
+        command = [sys.executable, "-m", "verify.service_front", str(self.folder), str(self.port), *self._given]
         with self._log.open("a") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT)
         assert self.process.stdout is not None
@@ -120,8 +120,8 @@ def main() -> None:
     from scumble.provider import hosting, server
     from scumble.provider.leases import Leases
 
-    folder, port, fault = sys.argv[1:4]
-    patch(hosting, "Leases", partial(Leases, lease_seconds=LEASE_SECONDS))
+    folder, port, fault, lease = sys.argv[1:5]
+    patch(hosting, "Leases", partial(Leases, lease_seconds=float(lease)))
     FRONT_FAULTS.get(fault, lambda: None)()
     settings = server.Settings(Path(folder), port=int(port), attestation="simulated", open_to_all=True)
     server.serve(settings, lambda chosen: print(chosen, flush=True))

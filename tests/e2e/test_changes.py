@@ -6,21 +6,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import histories
 import pytest
-from histories import Reference
 
+import histories
 import scumble
+from histories import Reference
+from scumble.errors import BadRows
 from scumble.owner.changing import ChangeReport
 from scumble.owner.database import Database
 from serving import serving
-
-
-def _database(folder: Path, rng: Random, count: int) -> tuple[Database, Reference]:
-    found = histories.table(histories.rows(rng, count))
-    db = scumble.create(folder / "db", limit=100)
-    db.load("t", found, indexes=histories.INDEXES, types=histories.TYPES, capacity=max(1, count), page_rows=64)
-    return db, Reference(found)
 
 
 def _check(db: Database, reference: Reference, rng: Random) -> None:
@@ -30,39 +24,6 @@ def _check(db: Database, reference: Reference, rng: Random) -> None:
         assert same, f"other rows WHERE {where}"
         count = db.sql(f"SELECT count(*), count(note) FROM t WHERE {where}").fetchall()[0]
         assert count == (len(found), sum(row[4] is not None for row in found))
-
-
-def _upkeep(db: Database, rng: Random) -> None:
-    """Now and then, what changes no row."""
-    match rng.randrange(12):
-        case 0:
-            db.compact("t")
-        case 1:
-            db.flush("t", indexes=histories.INDEXES)
-        case 2 if rng.random() < 0.3:
-            db.vacuum()
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_history_of_changes_is_that_of_duckdb(tmp_path: Path, seed: int) -> None:
-    rng = Random(seed)  # noqa: S311
-    db, reference = _database(tmp_path, rng, rng.choice([0, 300]))
-    with db:
-        for number in range(16):
-            made = histories.statement(rng)
-            report = db.execute(made.sql, made.params)
-            assert isinstance(report, ChangeReport)
-            assert report.rows == reference.execute(made), made.sql
-            _upkeep(db, rng)
-            if number % 3 == 2:
-                _check(db, reference, rng)
-        epsilon = db.ledger.spent()
-        db.check()
-    with scumble.open(tmp_path / "db") as again:
-        _check(again, reference, rng)
-        again.rekey()
-        _check(again, reference, rng)
-        assert again.ledger.spent() == epsilon
 
 
 def test_a_history_at_a_service_with_a_reader_beside_it(tmp_path: Path) -> None:
@@ -95,3 +56,23 @@ def test_a_history_at_a_service_with_a_reader_beside_it(tmp_path: Path) -> None:
         _check(reader, reference, rng)
         reader.flush("t", indexes=histories.INDEXES)
         _check(db, reference, rng)
+
+
+def test_rows_in_a_list_change_the_columns_that_they_have(tmp_path: Path) -> None:
+    """And leave the others as they are, which a row of VALUES would too."""
+    with scumble.create(tmp_path / "db") as db:
+        db.execute("CREATE TABLE t (id integer NOT NULL, a integer, b text(8))")
+        db.insert("t", [(1, 10, "x"), (2, 20, "y")])
+        assert db.update("t", [{"ID": 1, "a": 11}, {"id": 3, "A": 31}], keys=["id"]) == 1
+        assert sorted(db.sql("SELECT * FROM t").fetchall()) == [(1, 11, "x"), (2, 20, "y")]
+        with pytest.raises(BadRows, match="same columns"):
+            db.update("t", [{"id": 1, "a": 12}, {"id": 2, "b": "z"}], keys=["id"])
+        assert sorted(db.sql("SELECT * FROM t").fetchall()) == [(1, 11, "x"), (2, 20, "y")]
+
+
+@pytest.mark.parametrize("row", [(1,), (1, 2, "x", 4), 5])
+def test_a_row_of_another_length_is_refused(tmp_path: Path, row: Any) -> None:
+    with scumble.create(tmp_path / "db") as db:
+        db.execute("CREATE TABLE t (id integer NOT NULL, a integer, b text(8))")
+        with pytest.raises(BadRows, match="as many values"):
+            db.insert("t", [row])

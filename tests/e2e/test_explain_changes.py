@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-import histories
 import pytest
 from databases import copy, events
 
+import histories
 import scumble
 from scumble.errors import QueryError
 from scumble.owner.database import Database

@@ -10,11 +10,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import histories
 import pytest
 from databases import events
 from test_transcript_equal import first_difference, shared_indexes
 
+import histories
 from scumble import opening
 from scumble.enclave import changes
 from scumble.errors import BadRows

@@ -72,10 +72,10 @@ def _check_keys(table: Table, rows: Any) -> None:
 def arranged_rows(table: Table, source: object, *, partly: bool = False) -> Any:
     """The rows of a source with the table's columns, or `partly` with some of them.
 
-    Those that dictionaries in a list lack are null.
+    Those that dictionaries in a list lack are null; `partly`, all of them have the same.
     """
     if isinstance(source, list | tuple):
-        source = _table_of(table, source)
+        source = _table_of(table, source, partly=partly)
     types = {column.name: column.declaration for column in table.schema}
     rows = open_source(source, types=types)
     try:
@@ -90,17 +90,33 @@ def arranged_rows(table: Table, source: object, *, partly: bool = False) -> Any:
     return arranged
 
 
-def _table_of(table: Table, rows: Sequence[Any]) -> Any:
+def _table_of(table: Table, rows: Sequence[Any], *, partly: bool) -> Any:
     """Rows that are dictionaries, or tuples in the order of the columns, as Arrow has them."""
     import pyarrow as pa
 
     schema, names = arrow_schema(table.schema), {column.name.lower() for column in table.schema}
-    dicts = [row if isinstance(row, Mapping) else dict(zip(schema.names, row, strict=True)) for row in rows]
+    try:
+        dicts = [row if isinstance(row, Mapping) else dict(zip(schema.names, row, strict=True)) for row in rows]
+    except (TypeError, ValueError):
+        hint = f"a dictionary, or a tuple of {', '.join(schema.names)}"
+        raise BadRows("a row has not as many values as the table has columns", hint=hint) from None
     if any(str(name).lower() not in names for row in dicts for name in row):
         raise BadRows("a row has a column that the table has not", hint=f"the columns are {', '.join(schema.names)}")
     try:
         lower = [{str(name).lower(): value for name, value in row.items()} for row in dicts]
+        if partly:
+            schema = _shared(schema, lower)
         columns = [pa.array([row.get(field.name.lower()) for row in lower], field.type) for field in schema]
     except (pa.ArrowException, TypeError, ValueError):  # their texts have the value
         raise BadRows("a value does not fit its column's type", hint="convert it first") from None
     return pa.table(columns, schema=schema)
+
+
+def _shared(schema: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
+    """The fields that every row has. If one lacks a field of another, nobody can tell what it shall become."""
+    import pyarrow as pa
+
+    given = set().union(*rows)
+    if any(row.keys() != given for row in rows):
+        raise BadRows("the rows do not all have the same columns", hint="give those that shall be null as None")
+    return pa.schema([field for field in schema if field.name.lower() in given])
