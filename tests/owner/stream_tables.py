@@ -1,6 +1,7 @@
 """A table for streams to write to, without a database: it takes a batch of a name once, and notes what is seen."""
 
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from scumble.errors import Overdraft, ScumbleError
+from scumble.owner.stream_changes import LogChange
 from scumble.owner.stream_log import StreamLog
 from scumble.owner.stream_policies import Heartbeat, Policy
 from scumble.owner.streams import Stream
@@ -63,6 +65,12 @@ class FakeTable:
             raise Overdraft("the ledger refuses", hint="take a smaller epsilon")
         self.events.append("paid")
         self.paid[key] = policy.cost[0]
+
+    def held(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def is_made(self, change: LogChange) -> bool:
+        return change.draft is None
 
     def insert(self, rows: pa.Table, capacity: int, batch: str) -> None:
         self.events.append("sent")

@@ -139,13 +139,13 @@ class Database(Streaming):
             self._local.stop()
 
     def _statement(self, query: str) -> "Statement":
-        known, logged = self._statements.get(query), self._logged
-        if known is None or known.added_to != logged:
+        known = self._statements.get(query)
+        if known is None:
             from scumble.sql import prepare
             from scumble.sql.views import expanded
 
             text = expanded(query, self._versions.views)
-            known = prepare(text, self._versions.catalog, self._local.evaluate, logged)
+            known = prepare(text, self._versions.catalog, self._local.evaluate)
             if len(self._statements) >= KEPT_STATEMENTS:
                 self._statements.popitem(last=False)
             self._statements[query] = known
@@ -253,10 +253,13 @@ class Database(Streaming):
         if self._transaction is not None:
             raise InvalidParameter("a transaction is under way", hint="COMMIT or ROLLBACK it first")
         held.enter_context(self._changing())
+        if self._logged:
+            self._log_changes.begin()
         self._transaction, self._half_done = held, False
 
     def _end_transaction(self, *, settled: bool) -> None:
         self._transaction = None
+        is_settled = False
         try:
             if settled and self._half_done:
                 raise InvalidParameter(
@@ -264,10 +267,12 @@ class Database(Streaming):
                     hint="begin it again, without that statement",
                 )
             if settled:
-                self._versions.settle()
+                self._versions.settle(self._log_changes.offer)
+                is_settled = True
                 if self._defines:
                     self._delete_dropped()
         finally:
+            self._log_changes.end(settled=is_settled)
             self._defines = False
             self._versions.roll_back()
 
@@ -314,7 +319,7 @@ class Database(Streaming):
     def _changes(self) -> "Changes":
         from scumble.owner.changing import Asking, Changes
 
-        return Changes(self._versions, self._local, Asking(self._statement, self.sql))
+        return Changes(self._versions, self._local, Asking(self._statement, self.sql), self._log_changes)
 
     # --- tables ------------------------------------------------------------------------------------
 

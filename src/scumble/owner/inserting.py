@@ -20,7 +20,7 @@ from scumble.types import Schema, arrow_schema, check_convertible
 from scumble.wire.catalog import UNIT_ROWS, Table
 from scumble.wire.requests import BeginLoad, Build, Reserve, RowLayout
 
-__all__ = ["UNIT_ROWS", "arranged_rows", "insert", "units"]
+__all__ = ["UNIT_ROWS", "arranged_rows", "check_keys", "insert", "units"]
 
 MEMORY_BYTES = 64 << 20
 FREE = Fraction(0), Fraction(0)
@@ -40,7 +40,7 @@ def insert(
     if count > room:
         raise BadRows("there are more rows than the capacity", hint="give a larger capacity")
     for piece in pieces:
-        _check_keys(table, piece)  # before anything is sent: a refusal is seen by nobody
+        check_keys(table, piece)  # before anything is sent: a refusal is seen by nobody
     schema = table.schema
     begun = session.ask(BeginLoad(name, FREE, table.name, table.id, schema, (), UNIT_ROWS, MEMORY_BYTES, tail=True))
     if begun.done:
@@ -60,7 +60,7 @@ def units(rows: int) -> int:
     return max(1, -(-rows // UNIT_ROWS)) * UNIT_ROWS
 
 
-def _check_keys(table: Table, rows: Any) -> None:
+def check_keys(table: Table, rows: Any) -> None:
     """Refuse rows that no index of the table could find once they are no longer in the tail: BadRows."""
     domains = {spec.column: spec.domain for spec in map(IndexSpec.parse, table.terms)}
     domains |= {run.attribute: decoded(run.index).domain for run in table.settled if run.attribute and run.index}

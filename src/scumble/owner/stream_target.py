@@ -21,6 +21,7 @@ from scumble.owner.inserting import arranged_rows
 from scumble.owner.ledger import Ledger
 from scumble.owner.loading import PAGE_ROWS
 from scumble.owner.spends import Spend, load_partition
+from scumble.owner.stream_changes import LogChange
 from scumble.owner.stream_log import StreamLog
 from scumble.owner.stream_policies import Policy
 from scumble.owner.streams import Behind, Clock, Stream
@@ -64,7 +65,8 @@ def open_stream(
 class StreamTarget:
     """A table of an open database, as a stream's `Destination`.
 
-    `paying` holds the database for writing, and gives its ledger, brought up to the newest version.
+    `paying` holds the database for writing, and gives its ledger, brought up to the newest version; `held` holds it for
+    a transaction.
     """
 
     def __init__(
@@ -72,10 +74,12 @@ class StreamTarget:
         versions: Versions,
         table: Table,
         paying: Callable[[], AbstractContextManager[Ledger]],
+        held: Callable[[], AbstractContextManager[None]],
         insert: Insert,
+        is_made: Callable[[LogChange], bool],
     ) -> None:
         self._versions, self._id, self.name = versions, table.id, table.name
-        self._paying, self._insert = paying, insert
+        self._paying, self._insert, self.is_made, self.held = paying, insert, is_made, held
         self._paid: set[str] = set()
 
     @property
