@@ -28,7 +28,13 @@ from scumble.wire.requests import ForgetPlans, Scan
 __all__ = ["Description", "LocalSQL", "Runner"]
 
 
-SETTINGS = ("threads = 1", "TimeZone = 'UTC'", "enable_external_access = false", "lock_configuration = true")
+SETTINGS = (
+    "temp_directory = ''",
+    "threads = 1",
+    "TimeZone = 'UTC'",
+    "enable_external_access = false",
+    "lock_configuration = true",
+)
 
 
 class Description(NamedTuple):
@@ -41,6 +47,8 @@ class Description(NamedTuple):
 
 class LocalSQL:
     """A DuckDB in memory, with one thread, in UTC. It is started by the first statement that needs it, in 15 ms.
+
+    It writes no file: rows that do not fit into memory would lie in the clear in the folder where the program runs.
 
     Its statements take at most `memory_bytes`, and their results `result_bytes`, if these are given.
     """
