@@ -13,6 +13,7 @@ from scumble.owner.stream_changes import LogChange
 from scumble.owner.stream_log import StreamLog
 from scumble.owner.stream_policies import Heartbeat, Policy
 from scumble.owner.streams import Stream
+from scumble.wire.catalog import Streamed
 
 SCHEMA = pa.schema([pa.field("n", pa.int64())])
 KEY, TABLE = bytes(range(32)), "ab" * 16
@@ -72,8 +73,9 @@ class FakeTable:
     def is_made(self, change: LogChange) -> bool:
         return change.draft is None
 
-    def insert(self, rows: pa.Table, capacity: int, batch: str) -> None:
+    def insert(self, rows: pa.Table, capacity: int, batch: str, streamed: Streamed) -> None:
         self.events.append("sent")
+        assert streamed.time == int(self.clock.now())
         assert len(rows) <= capacity
         trouble, stored = self.trouble.pop(0) if self.trouble else (None, True)
         if stored and batch not in self.batches:

@@ -24,7 +24,7 @@ from scumble.sql.explain_changes import ChangeExplanation, explain_change
 from scumble.sql.names import suggestion, table_named
 from scumble.sql.parse import Parsed, bad, unsupported
 from scumble.types import Column, Domain, Schema, convert, encode
-from scumble.wire.catalog import Table
+from scumble.wire.catalog import Streamed, Table
 from scumble.wire.requests import RowLayout
 
 if TYPE_CHECKING:
@@ -131,10 +131,17 @@ class Changes:
         self.logs.put(change.table, left)
         return [sum(counts) for counts in zip(rows, waiting, strict=True)]
 
-    def insert(self, table: str, source: object, capacity: int | None = None, batch: str | None = None) -> int:
+    def insert(
+        self,
+        table: str,
+        source: object,
+        capacity: int | None = None,
+        batch: str | None = None,
+        streamed: Streamed | None = None,
+    ) -> int:
         """Have rows inserted; how many."""
         there = self._versions.catalog.table(table)
-        return insert(self._versions, there, arranged_rows(there, source), capacity, batch)
+        return insert(self._versions, there, arranged_rows(there, source), capacity, batch, streamed)
 
     def update(self, table: str, source: object, keys: Sequence[str]) -> int:
         """Change many rows by their keys: the source's other columns are what they become; how many matched."""

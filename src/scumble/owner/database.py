@@ -20,7 +20,7 @@ from scumble.owner.keys import OwnerKey
 from scumble.owner.policies import Policies
 from scumble.owner.streaming import Streaming
 from scumble.owner.versions import begin
-from scumble.wire.catalog import LIVE, TALLY, Run, Table
+from scumble.wire.catalog import LIVE, TALLY, Run, Streamed, Table
 from scumble.wire.requests import CheckChain, CheckPages, DropTable, Vacuum
 from scumble.wire.storage import Service
 
@@ -222,7 +222,15 @@ class Database(Streaming):
         there is room for, if the number of units shall not follow from the rows. Under the name of a `batch`, 32
         hexadecimal digits, rows are inserted once, however often that is tried. Returns how many were inserted.
         """
-        return self._changed_by(lambda changes: self._tidied(table, changes.insert(table, rows, capacity, batch)))
+        return self._inserted(table, rows, capacity, batch, None)
+
+    def _inserted(
+        self, table: str, rows: object, capacity: int | None, batch: str | None, streamed: Streamed | None
+    ) -> int:
+        def work(changes: "Changes") -> int:
+            return self._tidied(table, changes.insert(table, rows, capacity, batch, streamed))
+
+        return self._changed_by(work)
 
     def update(self, table: str, rows: object, *, keys: Sequence[str]) -> int:
         """Change many rows in one pass: those with the `keys` of a row get its other columns; how many there were."""

@@ -17,7 +17,7 @@ from scumble.owner.sending import Sender
 from scumble.owner.sources import open_source
 from scumble.owner.versions import Versions
 from scumble.types import Schema, arrow_schema, check_convertible
-from scumble.wire.catalog import UNIT_ROWS, Table
+from scumble.wire.catalog import UNIT_ROWS, Streamed, Table
 from scumble.wire.requests import BeginLoad, Build, Reserve, RowLayout
 
 __all__ = ["UNIT_ROWS", "arranged_rows", "check_keys", "insert", "units"]
@@ -27,11 +27,17 @@ FREE = Fraction(0), Fraction(0)
 
 
 def insert(
-    versions: Versions, table: Table, rows: Iterable[Any], capacity: int | None, batch: str | None = None
+    versions: Versions,
+    table: Table,
+    rows: Iterable[Any],
+    capacity: int | None,
+    batch: str | None = None,
+    streamed: Streamed | None = None,
 ) -> int:
     """Have rows inserted into a table of the version that is open, as a change that is not settled yet; how many.
 
-    0 if the batch is there already. `rows` are Arrow batches with the table's columns.
+    0 if the batch is there already. `rows` are Arrow batches with the table's columns; `streamed` says when a stream
+    has sent them.
     """
     session, name = versions.session, batch or secrets.token_hex(16)
     pieces = list(rows)
@@ -49,7 +55,7 @@ def insert(
     sender.send_all(pieces, room)
     sender.fill(room)
     session.ask(Reserve(room))
-    versions.work(Build(count, name, within=True))
+    versions.work(Build(count, name, True, streamed))
     return count
 
 

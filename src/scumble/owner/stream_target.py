@@ -28,7 +28,7 @@ from scumble.owner.streams import Behind, Clock, Stream
 from scumble.owner.versions import Versions
 from scumble.privacy.noise import encode_facts
 from scumble.types import Domain, arrow_schema, convert
-from scumble.wire.catalog import Table
+from scumble.wire.catalog import Streamed, Table
 from scumble.wire.charges import STREAM, Charge
 from scumble.wire.requests import Abandon, BeginLoad, Pay, RowLayout
 
@@ -38,9 +38,9 @@ PAYMENT_BYTES = 1 << 20  # of memory, for a load that brings no rows
 
 
 class Insert(Protocol):
-    """`Database.insert`: rows go into a table's tail, under a name that is taken once."""
+    """Rows go into a table's tail, under a name that is taken once."""
 
-    def __call__(self, table: str, rows: Any, *, capacity: int | None = None, batch: str | None = None) -> int: ...
+    def __call__(self, table: str, rows: Any, capacity: int | None, batch: str | None, streamed: Streamed) -> int: ...
 
 
 def open_stream(
@@ -111,9 +111,9 @@ class StreamTarget:
             encode_rows(batch, layout, domains)
         return converted
 
-    def insert(self, rows: pa.Table, capacity: int, batch: str) -> None:
+    def insert(self, rows: pa.Table, capacity: int, batch: str, streamed: Streamed) -> None:
         table = self._table
-        self._insert(table.name, fitted(rows, table), capacity=capacity, batch=batch)
+        self._insert(table.name, fitted(rows, table), capacity, batch, streamed)
 
     def pay(self, stream: str, policy: Policy) -> None:
         if self._paid_name(stream, policy) in self._paid:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from scumble.errors import Busy, InvalidParameter, Stale
 from scumble.owner.custody import Custody
 from scumble.owner.key_file import log_files, logged_tables, streams_path
-from scumble.wire.catalog import Table
+from scumble.wire.catalog import Streamed, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +63,9 @@ class Streaming(Custody):
             found = self._there(table)
             log = StreamLog(self._log_path(found.id), self._log_keys, found.id)
             changes = self._log_changes
-            target = StreamTarget(self._versions, found, self._paying, self._held_alone, self.insert, changes.is_made)
+            target = StreamTarget(
+                self._versions, found, self._paying, self._held_alone, self._inserted, changes.is_made
+            )
             stream = open_stream(target, log, terms, every, told, partial(self._streams.pop, found.id, None))
             self._streams[found.id] = stream
             return stream.start()
@@ -166,7 +168,9 @@ class Streaming(Custody):
         """Whether a transaction is under way, by BEGIN or in a `with` block."""
 
     @abstractmethod
-    def insert(self, table: str, rows: object, *, capacity: int | None = None, batch: str | None = None) -> int:
+    def _inserted(
+        self, table: str, rows: object, capacity: int | None, batch: str | None, streamed: "Streamed | None"
+    ) -> int:
         """Insert rows into a table's tail: under the name of a batch, once."""
 
     def _log(self, table_id: str) -> "Content":

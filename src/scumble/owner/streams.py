@@ -35,6 +35,7 @@ from scumble.owner.stream_changes import LogChange
 from scumble.owner.stream_log import StreamLog
 from scumble.owner.stream_policies import Beat, Collected, Heartbeat, Policy
 from scumble.owner.stream_segments import LogState, Pending
+from scumble.wire.catalog import Streamed
 
 __all__ = ["Behind", "Clock", "Destination", "Stream", "StreamBehind", "StreamStatus", "SystemClock"]
 
@@ -87,8 +88,8 @@ class Destination(Protocol):
     def is_made(self, change: LogChange) -> bool:
         """While it is held: whether a change of what waits counts."""
 
-    def insert(self, rows: pa.Table, capacity: int, batch: str) -> None:
-        """While it is held, put a batch into the table, with room for `capacity` rows.
+    def insert(self, rows: pa.Table, capacity: int, batch: str, streamed: Streamed) -> None:
+        """While it is held, put a batch into the table, with room for `capacity` rows; `streamed` says when.
 
         Nothing if one of this name is there.
         """
@@ -343,7 +344,8 @@ class Stream:
                 if pending is not None:
                     rows = self._log.rows(pending.first, pending.stop)
                     empty = self._destination.empty()
-                    self._destination.insert(empty if rows is None else rows, pending.capacity, pending.batch)
+                    found = empty if rows is None else rows
+                    self._destination.insert(found, pending.capacity, pending.batch, self._streamed())
         except Unwitnessed as error:
             if not error.stored:
                 raise
@@ -353,6 +355,11 @@ class Stream:
         if pending is not None:
             self._batches, self._last_sent = self._batches + 1, self._clock.now()
             self._log.sent(pending.batch, self._clock.now())
+
+    def _streamed(self) -> Streamed:
+        """What everybody may know of a batch that is sent now."""
+        every_ms = round(self._every * 1000) if self._policy.sends_always else None
+        return Streamed(int(self._clock.now()), every_ms)
 
     def _pay(self) -> None:
         if any(self._policy.cost):
