@@ -8,6 +8,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -112,14 +113,18 @@ class Database(Streaming):
             return self._versions.retrying(lambda: self._changes.explained(parsed, params, capacity))
 
     def _explained(self, definition: "Definition", params: "Parameters") -> "Explanation":
-        from scumble.owner.reindexing import index_epsilon
-        from scumble.sql.definitions import NewTable
+        from scumble.owner.reindexing import index_epsilon, needs_rows
+        from scumble.sql.definitions import NewIndex, NewTable, Reindexing
         from scumble.sql.explain import explain
         from scumble.sql.explain_definitions import explain_definition
 
         catalog = self._versions.catalog
         query = definition.query if isinstance(definition, NewTable) else None
         read = None if query is None else explain(self._statement(query).bind(params))
+        if isinstance(definition, NewIndex | Reindexing) and needs_rows(definition, catalog):
+            name = catalog.table(definition.table).name.replace('"', '""')
+            all_rows = explain(self._statement(f'SELECT * FROM "{name}"').bind())  # noqa: S608  a name
+            read = replace(all_rows, owner_sql=None)
         return explain_definition(definition, catalog, index_epsilon(definition, catalog), read)
 
     def limit_local(self, memory_bytes: int, result_bytes: int) -> None:
