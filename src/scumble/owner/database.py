@@ -191,8 +191,9 @@ class Database(Streaming):
             if needs_rows(definition, self._versions.catalog):
                 if self._transaction is not None:
                     raise InvalidParameter(
-                        "an index of rows that are there is no part of a transaction",
-                        hint="COMMIT or ROLLBACK it first",
+                        "an index of rows that are there is no part of a transaction: what it costs is stored in a "
+                        "version of its own before anything is drawn, and no ROLLBACK could take that back",
+                        hint="COMMIT or ROLLBACK it first, and make the index then",
                     )
                 attempt = self._new_attempt()
                 work = Indexing(self._versions, lambda: self._runner, self._statement, attempt)
