@@ -37,6 +37,7 @@ from scumble.errors import (
 from scumble.owner.changing import ChangeReport
 from scumble.owner.database import Database
 from scumble.provider.front import Provider
+from scumble.sql.explain_definitions import DefinitionExplanation
 from scumble.store.backup import backup_to, restore_from
 from scumble.store.files import FileStore
 from scumble.store.transcript import comparable
@@ -796,7 +797,9 @@ def test_explaining_a_definition_does_nothing(db: Database) -> None:
         ("REINDEX t WITH (epsilon = 2)", "all pages of a copy", 4),
         ("DROP INDEX t.k", "is gone", 0),
         ("DROP TABLE t", "pages of t are gone", 0),
-        ("TRUNCATE t", "pages of t are gone", 0),
+        ("TRUNCATE t", "bytes\nepsilon charged", 0),
+        ("CREATE TABLE u (a integer)", "reads 0 pages, 0 bytes; seals 0 pages, 0 bytes", 0),
+        ("REINDEX t (k) WITH (epsilon = 2)", "pages for k, amount, name", 2),
         ("ALTER TABLE t ADD COLUMN a integer", "8 pages of it sealed", 0),
         ("ALTER TABLE t DROP COLUMN name", "sealed anew", 0),
         ("ALTER TABLE t RENAME COLUMN name TO who", "called who", 0),
@@ -810,6 +813,21 @@ def test_explaining_a_definition_does_nothing(db: Database) -> None:
         assert "secret" not in json.dumps(found.to_json(), default=str)
     assert db.version == version
     assert db.ledger.spent() == 2
+
+
+@pytest.mark.parametrize("statement", ["ALTER TABLE t ADD COLUMN a integer", "ALTER TABLE t DROP COLUMN name"])
+def test_a_definition_reads_and_seals_what_was_explained(db: Database, statement: str) -> None:
+    _loaded(db)
+    db.execute("INSERT INTO t VALUES (98, 7.5, 'in the tail')")
+    db.execute("DELETE FROM t WHERE k = 7")
+    found = db.explain(statement)
+    assert isinstance(found, DefinitionExplanation)
+    before = events(db)[-1].number
+    db.execute(statement)
+    seen = [event for event in events(db) if event.number > before]
+    done = [sum(int(event["bytes"]) for event in seen if event.kind == kind) for kind in ("read", "write")]
+    assert done == [found.bytes_read, found.bytes_sealed]
+    assert found.bytes_sealed > 0
 
 
 HISTORY = (

@@ -5,6 +5,7 @@ otherwise of the enclave when rows wait; a batch that is sent twice because its 
 """
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -154,6 +155,7 @@ def test_a_process_that_is_killed_loses_nothing_and_sends_nothing_twice(tmp_path
             ("scumble.owner.stream_log.StreamLog", "record", False),
             ("scumble.owner.stream_target.StreamTarget", "insert", True),
             ("scumble.owner.stream_target.StreamTarget", "insert", False),
+            ("scumble.owner.stream_log.StreamLog", "sent", True),
             ("scumble.owner.stream_log.StreamLog", "sent", False),
         ]
     ):
@@ -303,7 +305,8 @@ def test_a_truncated_table_goes_on(db: Database) -> None:
         stream.write(rows(7, seed=4))
         with db.transaction():
             db.execute("TRUNCATE t")
-            assert db.sql("SELECT count(*) FROM t").fetchone() == (7,)
+            assert db.sql("SELECT count(*) FROM t").fetchone() == (0,)
+        stream.write(rows(7, seed=4))
         assert db.sql("SELECT count(*) FROM t").fetchone() == (7,)
         stream.flush()
         assert stream.status().waiting == 0
@@ -393,3 +396,44 @@ def test_streams_reach_a_service_and_another_client_sees_their_batches(service: 
             assert seen == 16
             assert other.sql("SELECT count(*) FROM t").fetchone() == (written,)
             assert other.ledger.spent() == db.ledger.spent()
+
+
+# --- how old a view is -------------------------------------------------------------------------------
+
+
+def test_everybody_is_told_how_old_the_rows_are(clinic: Clinic) -> None:
+    table = clinic.owner.tables[0].name
+    assert clinic.owner.table(table).streamed is None
+    assert "streamed" not in clinic.owner.table(table).to_json()
+    with clinic.owner.stream(table, every=HOUR) as stream:
+        before = int(stream._clock.now())
+        stream.flush()
+        after = int(stream._clock.now())
+    with clinic.owner.stream(table, every=60, rows=5000, policy="threshold", epsilon="0.1"):
+        pass
+    clinic.owner.grant("reader", clinic.identity("reader"), [table])
+    with clinic.analyst("reader") as analyst:
+        for db in (clinic.owner, analyst):
+            streamed = db.table(table).streamed
+            assert streamed is not None
+            assert before <= streamed.time <= after
+            assert streamed.every_ms == 1000 * HOUR
+            text = streamed.about(streamed.time + 41.2)
+            assert re.fullmatch(r"rows as of .* UTC, 41 s ago; a stream sends every 3600 s", text)
+            shown = str(db.explain(f"SELECT count(*) FROM {table}"))  # noqa: S608
+            assert re.search(r"rows as of \d{4}-\d\d-\d\d \d\d:\d\d UTC, [\d,]+ s ago; a stream sends every", shown)
+            assert "rows as of" in repr(db.table(table))
+
+
+def test_when_a_batch_was_sent_outlives_other_changes(db: Database) -> None:
+    with opened(db) as stream:
+        stream.flush()
+    streamed = db.table("t").streamed
+    assert streamed is not None
+    db.insert("t", rows(3, seed=2))
+    db.execute("DELETE FROM t WHERE k < 5")
+    db.execute("ALTER TABLE t ADD COLUMN more integer")
+    db.vacuum()
+    db.compact("t")
+    assert db.table("t").streamed == streamed
+    assert str(streamed.about(0)).startswith("rows as of")

@@ -1,6 +1,7 @@
 """A table for streams to write to, without a database: it takes a batch of a name once, and notes what is seen."""
 
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from scumble.errors import Overdraft, ScumbleError
+from scumble.owner.stream_changes import LogChange
 from scumble.owner.stream_log import StreamLog
 from scumble.owner.stream_policies import Heartbeat, Policy
 from scumble.owner.streams import Stream
+from scumble.wire.catalog import Streamed
 
 SCHEMA = pa.schema([pa.field("n", pa.int64())])
 KEY, TABLE = bytes(range(32)), "ab" * 16
@@ -64,8 +67,15 @@ class FakeTable:
         self.events.append("paid")
         self.paid[key] = policy.cost[0]
 
-    def insert(self, rows: pa.Table, capacity: int, batch: str) -> None:
+    def held(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def is_made(self, change: LogChange) -> bool:
+        return change.draft is None
+
+    def insert(self, rows: pa.Table, capacity: int, batch: str, streamed: Streamed) -> None:
         self.events.append("sent")
+        assert streamed.time == int(self.clock.now())
         assert len(rows) <= capacity
         trouble, stored = self.trouble.pop(0) if self.trouble else (None, True)
         if stored and batch not in self.batches:

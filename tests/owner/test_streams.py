@@ -154,6 +154,25 @@ def test_the_owner_is_told_when_the_log_grows(home: Home) -> None:
 # --- failures --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_heartbeat_without_a_row_that_failed_comes_later_like_any_other(tmp_path: Path, stored: bool) -> None:
+    """Also over a restart: else a silence would tell that no row had come."""
+    seen = []
+    for count in (0, 1, 300):
+        home = Home(tmp_path / str(count))
+        stream = home.stream()
+        stream.write(range(count))
+        home.table.trouble = [(Unavailable("the service is gone"), stored)]
+        home.beat(stream, 0)
+        home.crash()
+        with home.stream() as stream:
+            for tick in (1, 2):
+                home.beat(stream, tick)
+        seen.append(home.table.seen)
+    assert seen[0] == seen[1] == seen[2]
+    assert len(seen[0]) == 3
+
+
 @pytest.mark.parametrize("policy", [Heartbeat(256), Timer(ONE), Threshold(ONE, 1, 1)], ids=lambda policy: policy.name)
 @pytest.mark.parametrize("stored", [False, True])
 def test_what_could_not_be_sent_is_sent_again_under_its_name(home: Home, policy: Policy, stored: bool) -> None:

@@ -4,6 +4,7 @@ What `tables` prints is all that the provider knows about them too. The number o
 """
 
 import sys
+import time
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -55,6 +56,8 @@ def table_lines(table: Table) -> Iterator[str]:
             f"  {_table_bytes(table) / table.capacity:,.1f} bytes a row: {_blow_up(table):.2f} times "
             f"the {_plain_bytes(table):,} bytes of one plain copy of the declared columns"
         )
+    if table.streamed is not None:
+        yield f"  {table.streamed.about(time.time())}"
     rows = [(c.name, c.type.label + ("" if c.nullable else " not null")) for c in table.schema]
     width = max(len(name) for name, _ in rows)
     for name, type_ in rows:
@@ -129,6 +132,7 @@ def _as_json(table: Table) -> dict[str, Any]:
         ],
         "tail": _tail_rows(table),
         "rewritten_bytes": _layer_bytes(table),
+        **({} if table.streamed is None else {"streamed": table.streamed.to_json()}),
     }
 
 

@@ -33,7 +33,7 @@ from scumble.index.grid import NEW
 from scumble.index.kinds import kind_of
 from scumble.index.tally import Tally
 from scumble.privacy.noise import Fact, Noise, encode_facts
-from scumble.wire.catalog import Run, Table
+from scumble.wire.catalog import Run, Streamed, Table
 from scumble.wire.grants import Right
 from scumble.wire.requests import BeginLoad, Build, IndexOrder, RowLayout
 from scumble.wire.storage import Storage
@@ -315,7 +315,7 @@ def begin_load(version: OpenVersion, request: BeginLoad) -> Load | None:
     return load
 
 
-def loaded(version: OpenVersion, load: Load, real_rows: int) -> OpenVersion:
+def loaded(version: OpenVersion, load: Load, real_rows: int, streamed: Streamed | None = None) -> OpenVersion:
     """Build the runs; the version that has them, in the table as it is by then. Nobody else sees it yet."""
     manifest = version.manifest
     try:
@@ -335,7 +335,8 @@ def loaded(version: OpenVersion, load: Load, real_rows: int) -> OpenVersion:
     merged = (*_batches(load.table), load.batch) if place.beside else ()
     new = tuple(replace(run, merged=merged) for run, _ in built)
     terms = there.terms if place.terms is None else place.terms
-    table = replace(there, runs=(*_without(there, load.replaces), *new), terms=terms)
+    runs = (*_without(there, load.replaces), *new)
+    table = replace(there, runs=runs, terms=terms, streamed=streamed or there.streamed)
     _check_order(table)
     return version.having(table, {run.id: dummies for run, dummies in built})
 

@@ -413,7 +413,7 @@ class EnclaveSession:
             raise InvalidParameter("these rows were not paid for", hint="pay for all of them first")
         if version.grant is not None and not version.grant.may(load.right, load.table.name):
             raise Refused
-        made = loaded(version, load, request.real_rows)
+        made = loaded(version, load, request.real_rows, request.streamed)
         if not request.within:
             return self._draft_of(made)
         self._work_on(made)

@@ -25,11 +25,12 @@ from scumble.sql.names import suggestion, table_named
 from scumble.sql.parse import Parsed
 from scumble.sql.spans import bad, unsupported
 from scumble.types import Column, Domain, Schema, convert, encode
-from scumble.wire.catalog import Table
+from scumble.wire.catalog import Streamed, Table
 from scumble.wire.requests import RowLayout
 
 if TYPE_CHECKING:
     from scumble.owner.answers import Result
+    from scumble.owner.log_changes import LogChanges
     from scumble.owner.queries import LocalSQL, Parameters
     from scumble.owner.versions import Versions
 
@@ -59,8 +60,8 @@ class Asking:
 class Changes:
     """Carries out the statements of one database that change rows."""
 
-    def __init__(self, versions: "Versions", local: "LocalSQL", asking: Asking) -> None:
-        self._versions, self._local, self.asking = versions, local, asking
+    def __init__(self, versions: "Versions", local: "LocalSQL", asking: Asking, logs: "LogChanges") -> None:
+        self._versions, self._local, self.asking, self.logs = versions, local, asking, logs
 
     def run(self, parsed: Parsed, params: "Parameters", capacity: int | None = None) -> ChangeReport:
         """Carry out an INSERT, UPDATE or DELETE, as a change that is not settled yet."""
@@ -70,6 +71,8 @@ class Changes:
         if isinstance(tree, exp.Update) and tree.args.get("from_"):
             return self._update_from(parsed, tree, params)
         change = self.planned(parsed, params)
+        if self.logs.settle_pending(change.table):
+            change = self.planned(parsed, params)
         return ChangeReport(change.kind, change.table.name, sum(self.carry_out(change)))
 
     def run_many(self, parsed: Parsed, sets: "Sequence[Parameters]") -> ChangeReport:
@@ -116,7 +119,8 @@ class Changes:
         return change_of(parsed, self._versions.catalog, params, self._local.evaluate, self._type_name)
 
     def carry_out(self, change: Change) -> list[int]:
-        """Have rows rewritten; how many matched each predicate."""
+        """Have rows rewritten, in the table and in the log of its stream; how many matched each predicate."""
+        waiting, left = self.logs.rewritten(change)  # what does not fit there is refused before anything is asked
         session, rows = self._versions.session, [0] * len(change.steps[0].plan.predicates)
         for step in change.steps:
             if not step.scans:
@@ -125,12 +129,20 @@ class Changes:
             if step is change.steps[0]:
                 rows = change.rows(answer)
             self._versions.work()
-        return rows
+        self.logs.put(change.table, left)
+        return [sum(counts) for counts in zip(rows, waiting, strict=True)]
 
-    def insert(self, table: str, source: object, capacity: int | None = None, batch: str | None = None) -> int:
+    def insert(
+        self,
+        table: str,
+        source: object,
+        capacity: int | None = None,
+        batch: str | None = None,
+        streamed: Streamed | None = None,
+    ) -> int:
         """Have rows inserted; how many."""
         there = self._versions.catalog.table(table)
-        return insert(self._versions, there, arranged_rows(there, source), capacity, batch)
+        return insert(self._versions, there, arranged_rows(there, source), capacity, batch, streamed)
 
     def update(self, table: str, source: object, keys: Sequence[str]) -> int:
         """Change many rows by their keys: the source's other columns are what they become; how many matched."""
@@ -200,7 +212,7 @@ class Changes:
 
     def most_rows(self, statement: Statement, params: "Parameters") -> int | None:
         """A public bound on the rows that a query gives; None if it reads no table: then the statement has them all."""
-        return _most_rows(statement, params)
+        return _most_rows(statement, params, self.logs)
 
     def check_tail(self, table: Table, domain: Domain, column: str) -> None:
         """Refuse a domain that does not hold all keys of the rows that were inserted: BadRows."""
@@ -281,6 +293,7 @@ class Changes:
         """Give the rows with some keys other values; how many each key has found."""
         if not assigned:
             return self._matching(table, keys, rows)
+        self.logs.settle_pending(table)
         counts: list[int] = []
         for change, count in self._keyed(kind, table, keys, assigned, rows):
             counts += self.carry_out(change)[:count]
@@ -341,8 +354,11 @@ def _shows_how_many(parsed: Parsed, node: exp.Expr) -> UnsupportedQuery:
     )
 
 
-def _most_rows(statement: Statement, params: "Parameters") -> int | None:
-    """A public bound on the rows that a query gives; None if it reads no table, so that the statement has them all."""
+def _most_rows(statement: Statement, params: "Parameters", logs: "LogChanges") -> int | None:
+    """A public bound on the rows that a query gives; None if it reads no table, so that the statement has them all.
+
+    For a table with a log, on which more rows wait, the pages that are read are none.
+    """
     query, tree = statement.query, statement.parsed.tree
     if not query.paths:
         return None
@@ -352,7 +368,7 @@ def _most_rows(statement: Statement, params: "Parameters") -> int | None:
     bound = statement.bind(params)
     if isinstance(query, AggregateQuery):
         return prod(query.aggregates.group_sizes(query.table.schema))
-    if query.direct is not None:
+    if query.direct is not None and not logs.has_log(query.fetches[0].table):
         return bound.accesses[0].rows
     raise unsupported(
         statement.parsed.text,

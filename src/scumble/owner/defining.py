@@ -68,7 +68,10 @@ class Defining:
                     self._versions.work(requests.DropTable(self._known(name).name, within=True))
                 return ChangeReport("DROP TABLE", name, 0)
             case definitions.TruncatedTable(name):
-                self._versions.work(requests.Truncate(self._known(name).name))
+                table = self._known(name)
+                left = self._changes.logs.erased(table)
+                self._versions.work(requests.Truncate(table.name))
+                self._changes.logs.put(table, left)
                 return ChangeReport("TRUNCATE", name, 0)
         return self._alter(definition)
 

@@ -17,21 +17,27 @@ from scumble.owner.sending import Sender
 from scumble.owner.sources import open_source
 from scumble.owner.versions import Versions
 from scumble.types import Schema, arrow_schema, check_convertible
-from scumble.wire.catalog import UNIT_ROWS, Table
+from scumble.wire.catalog import UNIT_ROWS, Streamed, Table
 from scumble.wire.requests import BeginLoad, Build, Reserve, RowLayout
 
-__all__ = ["UNIT_ROWS", "arranged_rows", "insert", "units"]
+__all__ = ["UNIT_ROWS", "arranged_rows", "check_keys", "insert", "units"]
 
 MEMORY_BYTES = 64 << 20
 FREE = Fraction(0), Fraction(0)
 
 
 def insert(
-    versions: Versions, table: Table, rows: Iterable[Any], capacity: int | None, batch: str | None = None
+    versions: Versions,
+    table: Table,
+    rows: Iterable[Any],
+    capacity: int | None,
+    batch: str | None = None,
+    streamed: Streamed | None = None,
 ) -> int:
     """Have rows inserted into a table of the version that is open, as a change that is not settled yet; how many.
 
-    0 if the batch is there already. `rows` are Arrow batches with the table's columns.
+    0 if the batch is there already. `rows` are Arrow batches with the table's columns; `streamed` says when a stream
+    has sent them.
     """
     session, name = versions.session, batch or secrets.token_hex(16)
     pieces = list(rows)
@@ -40,7 +46,7 @@ def insert(
     if count > room:
         raise BadRows("there are more rows than the capacity", hint="give a larger capacity")
     for piece in pieces:
-        _check_keys(table, piece)  # before anything is sent: a refusal is seen by nobody
+        check_keys(table, piece)  # before anything is sent: a refusal is seen by nobody
     schema = table.schema
     begun = session.ask(BeginLoad(name, FREE, table.name, table.id, schema, (), UNIT_ROWS, MEMORY_BYTES, tail=True))
     if begun.done:
@@ -49,7 +55,7 @@ def insert(
     sender.send_all(pieces, room)
     sender.fill(room)
     session.ask(Reserve(room))
-    versions.work(Build(count, name, within=True))
+    versions.work(Build(count, name, True, streamed))
     return count
 
 
@@ -60,7 +66,7 @@ def units(rows: int) -> int:
     return max(1, -(-rows // UNIT_ROWS)) * UNIT_ROWS
 
 
-def _check_keys(table: Table, rows: Any) -> None:
+def check_keys(table: Table, rows: Any) -> None:
     """Refuse rows that no index of the table could find once they are no longer in the tail: BadRows."""
     domains = {spec.column: spec.domain for spec in map(IndexSpec.parse, table.terms)}
     domains |= {run.attribute: decoded(run.index).domain for run in table.settled if run.attribute and run.index}

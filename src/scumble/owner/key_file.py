@@ -45,6 +45,7 @@ __all__ = [
     "key_path",
     "kind_of",
     "ledger_path",
+    "log_files",
     "logged_tables",
     "parse_canonical",
     "protect",
@@ -168,6 +169,14 @@ def logged_tables(streams: str | Path) -> frozenset[str]:
         return frozenset(os.listdir(streams))  # noqa: PTH208  names are enough, at every query
     except (FileNotFoundError, NotADirectoryError):
         return frozenset()
+
+
+def log_files(streams: str, table_id: str) -> list[str] | None:
+    """The names of the files of a table's log in the streams' folder; None if there is none. Asked at every query."""
+    try:
+        return os.listdir(f"{streams}/{table_id}")  # noqa: PTH208
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def beside(key_path: Path, ending: str) -> Path:

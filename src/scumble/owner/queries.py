@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from scumble.errors import BadQuery, Overflow, QueryError, TooManyPlans
 from scumble.owner.answers import GroupReader, Result, Row, matching_rows
+from scumble.owner.local_plans import LocalRows
 from scumble.owner.session import Session
 from scumble.sql import GROUPS, AggregateQuery, Bound, Fetch, RowQuery, Statement, TableAccess
 from scumble.types import arrow_schema, uuids_of
@@ -27,7 +28,13 @@ from scumble.wire.requests import ForgetPlans, Scan
 __all__ = ["Description", "LocalSQL", "Runner"]
 
 
-SETTINGS = ("threads = 1", "TimeZone = 'UTC'", "enable_external_access = false", "lock_configuration = true")
+SETTINGS = (
+    "temp_directory = ''",
+    "threads = 1",
+    "TimeZone = 'UTC'",
+    "enable_external_access = false",
+    "lock_configuration = true",
+)
 
 
 class Description(NamedTuple):
@@ -40,6 +47,8 @@ class Description(NamedTuple):
 
 class LocalSQL:
     """A DuckDB in memory, with one thread, in UTC. It is started by the first statement that needs it, in 15 ms.
+
+    It writes no file: rows that do not fit into memory would lie in the clear in the folder where the program runs.
 
     Its statements take at most `memory_bytes`, and their results `result_bytes`, if these are given.
     """
@@ -185,20 +194,22 @@ class Runner:
         self._descriptions: dict[tuple[str, tuple[type, ...]], Description] = {}
 
     def run(self, statement: Statement, parameters: Parameters, added: Added | None = None) -> Result:
-        """Run a statement. `added` gives further rows of a table for DuckDB, of one that it was prepared to get."""
+        """Run a statement. `added` gives further rows of a table, which are here: the enclave is asked the same."""
         self._local.begin()
         bound = statement.bind(parameters)
         query = bound.query
         describe = partial(self._described, query, statement, parameters)
         if isinstance(query, RowQuery):
+            fetched = [self._fetched(*each) for each in zip(query.fetches, bound.accesses, strict=True)]
+            more = [None if added is None else added(fetch.table) for fetch in query.fetches]
             tables = {
-                fetch.name: _with_added(self._fetched(fetch, access), fetch, added, statement)
-                for fetch, access in zip(query.fetches, bound.accesses, strict=True)
+                fetch.name: rows if extra is None else _with_added(rows, extra)
+                for fetch, rows, extra in zip(query.fetches, fetched, more, strict=True)
             }
-            if query.direct is None:
+            if query.direct is None or any(extra is not None for extra in more):
                 return self._finished_rows(query, tables, bound, describe)
             return _picked(tables[query.fetches[0].name], query.direct, describe())
-        groups = self._groups(query, bound.accesses[0])
+        groups = self._groups(query, bound.accesses[0], added)
         if query.direct is None:
             return self._finished_groups(query, groups, bound, describe)
         row = tuple([groups[0][number] for number in query.direct])
@@ -226,8 +237,11 @@ class Runner:
         wanted = pa.schema([whole.field(place) for place in fetch.columns])
         return pa.concat_tables([_cast(part, wanted) for part in parts]) if parts else wanted.empty_table()
 
-    def _groups(self, query: AggregateQuery, access: TableAccess) -> list[Row]:
+    def _groups(self, query: AggregateQuery, access: TableAccess, added: Added | None) -> list[Row]:
         answer = self._execute(self._number(access.plan), _scans(access), access)
+        more = None if added is None else added(query.table)
+        if more is not None:
+            answer = LocalRows(more, query.table.schema).added_to(answer, access.plan, access.bounds)
         reader = self._readers.get(query)
         if reader is None:
             _bounded(self._readers)
@@ -298,11 +312,8 @@ class Runner:
         self._numbers.clear()
 
 
-def _with_added(fetched: pa.Table, fetch: Fetch, added: Added | None, statement: Statement) -> pa.Table:
+def _with_added(fetched: pa.Table, more: pa.Table) -> pa.Table:
     """What was fetched, and the further rows, all of them: DuckDB tests every condition again."""
-    more = added(fetch.table) if added is not None and fetch.table.id in statement.added_to else None
-    if more is None:
-        return fetched
     return pa.concat_tables([fetched, _cast(more.select(fetched.column_names), fetched.schema)])
 
 

@@ -15,6 +15,7 @@ import os
 import secrets
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -26,19 +27,24 @@ import pyarrow as pa
 from scumble import durable
 from scumble.errors import Busy, Corrupt, FileError, InvalidParameter
 from scumble.owner.key_file import logged_tables, streams_path
+from scumble.owner.stream_changes import LogChange, change_files, read_changes
 from scumble.owner.stream_segments import (
+    LEFT,
     MAGIC,
+    NO_ROWS,
     ROWS,
     SALT_BYTES,
     STATE,
     Content,
     LogState,
+    Numbered,
     Record,
-    body_of,
     cipher_of,
     digest_of,
+    numbered_rows,
+    opened_record,
+    packed_left,
     packed_rows,
-    rows_between,
     sealed,
     segments_in,
 )
@@ -48,13 +54,24 @@ __all__ = ["StreamLog", "Waiting", "held_logs", "read_log", "waiting_in"]
 SEGMENT_BYTES = 4 << 20  # then another one is begun, so that what was sent can go
 MOST_BYTES = 1 << 30  # of a record
 READ_TRIES = 8
+OPENING_SECONDS = 0.5  # to wait for a statement that changes what waits, which has the log open for a moment
 
 
 class Waiting(NamedTuple):
-    """SECRET: the rows of a log that a version of the table lacks; and the last batch that the log knows was sent."""
+    """SECRET: the rows of a log that a version of the table lacks, as a change has left them, and their numbers.
 
-    rows: pa.Table | None
+    `last` is the last batch that the log knows was sent, `changed` as in `LogState`.
+    """
+
+    found: Numbered
+    first: int
+    stop: int
     last: str | None
+    changed: tuple[int, int] | None
+
+    @property
+    def rows(self) -> pa.Table | None:
+        return self.found.rows
 
 
 class StreamLog:
@@ -106,8 +123,14 @@ class StreamLog:
 
     @property
     def waiting(self) -> int:
-        """SECRET: how many rows were not sent yet."""
+        """SECRET: how many rows were not sent yet; those count that were deleted since."""
         return self.next_row - self.state.sent
+
+    @property
+    def alive(self) -> int:
+        """SECRET: how many of them were not deleted."""
+        with self._turn:
+            return self.waiting - sum(record.gone for record in self._records if record.stop > self.state.sent)
 
     def append(self, rows: pa.Table) -> int:
         """Write some rows, durably, all of them or none; the number of the next row. FileError if that fails."""
@@ -143,8 +166,12 @@ class StreamLog:
 
     def rows(self, first: int, stop: int) -> pa.Table | None:
         """The rows `first` to `stop - 1`; None if these are none."""
+        return self.numbered(first, stop).rows
+
+    def numbered(self, first: int, stop: int) -> Numbered:
+        """The same, with their numbers."""
         with self._turn:
-            return rows_between(self._records, self._ciphers, first, stop)
+            return numbered_rows(self._records, self._ciphers, first, stop)
 
     def digest(self, first: int, stop: int) -> bytes:
         """SECRET: a digest of these rows as they were written, and of their numbers."""
@@ -152,29 +179,66 @@ class StreamLog:
             found = [record.digest for record in self._records if record.first < stop and record.stop > first]
         return hashlib.sha256(b"".join([first.to_bytes(8, "big"), stop.to_bytes(8, "big"), *found])).digest()
 
-    def waiting_for(self, batches: frozenset[str]) -> Waiting:
-        """The rows that a table with these batches lacks."""
+    def waiting_for(self, batches: frozenset[str], change: LogChange | None = None) -> Waiting:
+        """The rows that a table with these batches lacks, as a change has left them."""
         with self._turn:
-            return _waiting(self.state, self.next_row, batches, self.rows)
+            return _waiting(self.state, self.next_row, batches, change, self.numbered)
 
     def reseal(self, key: bytes) -> None:
         """Seal everything that waits once more, under another key alone. A crash on the way leaves both."""
-        with self._turn, _written(self._folder):
+        with self._turn:
             self._keys = (key,)
-            left = [record for record in self._records if record.stop > self.state.sent]
-            state = self.state.to_bytes(left[0].first if left else self.next_row)
-            self._begin_segment([(STATE, state), *((ROWS, body_of(record, self._ciphers)) for record in left)])
+            self._write_anew(self.state, [record for record in self._records if record.stop > self.state.sent])
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether a statement has changed rows that wait, and the log itself has them as they were."""
+        return bool(change_files(self._folder))
+
+    def absorb(self, made: Callable[[LogChange], bool]) -> None:
+        """Take over the changes beside the log, if they were `made`, and erase the rows as they were before.
+
+        Whoever calls holds the database for writing: so nobody else is about to make one. The last stands for all.
+        """
+        with self._turn:
+            files = change_files(self._folder)
+            counting = [change for change in read_changes(files, self._keys, self._table_id) if made(change)]
+            if counting:
+                self._take_over(counting[-1])
+            with _written(self._folder):
+                for path in files:
+                    path.unlink()
+                if files:
+                    durable.sync_folder(self._folder)
+
+    def _take_over(self, change: LogChange) -> None:
+        state, draft = self.state, change.draft
+        if state.pending is not None and state.pending.batch == change.settled:
+            state = replace(state, pending=None, sent=state.pending.stop)
+        if draft is not None:
+            state = replace(state, changed=(draft.restores, draft.version))
+        first = max(state.sent, change.first)
+        left = packed_left(first, change.stop, change.left.between(first, change.stop))
+        changed = [(first, LEFT + left)] if first < change.stop else []
+        self._write_anew(state, [record for record in self._records if record.first >= change.stop], changed)
+
+    def _write_anew(self, state: LogState, records: Sequence[Record], before: Sequence[tuple[int, bytes]] = ()) -> None:
+        """Make one segment of a state and some records, and delete all others: a crash leaves the old or the new."""
+        with _written(self._folder):
+            content = [*before, *((record.first, opened_record(record, self._ciphers)) for record in records)]
+            head = state.to_bytes(content[0][0] if content else self.next_row)
+            self._begin_segment([(STATE, head), *((opened[:1], opened[1:]) for _, opened in content)])
             for path in segments_in(self._folder):
                 if path != self._path:
                     path.unlink()
             durable.sync_folder(self._folder)
-            content = Content(self._folder, self._keys, self._table_id)
-            self._records, self._ciphers = content.records, content.ciphers
+            read = Content(self._folder, self._keys, self._table_id)
+            self.state, self._records, self._ciphers = state, read.records, read.ciphers
 
     def end(self) -> None:
         """Delete the log; InvalidParameter if rows wait in it."""
         with self._turn:
-            if self.waiting:
+            if self.alive:
                 raise InvalidParameter(
                     "rows of this stream wait to be sent", hint="let it go on until its status shows none, then end it"
                 )
@@ -263,11 +327,11 @@ def read_log(folder: Path, keys: Sequence[bytes], table_id: str) -> Content:
     return Content(None, keys, table_id)
 
 
-def waiting_in(content: Content, batches: frozenset[str]) -> Waiting:
-    """The rows in a log that a table with these batches lacks."""
+def waiting_in(content: Content, batches: frozenset[str], change: LogChange | None = None) -> Waiting:
+    """The rows in a log that a table with these batches lacks, as a change has left them."""
     if content.state is None:
-        return Waiting(None, None)
-    return _waiting(content.state, content.next_row, batches, content.rows)
+        return Waiting(NO_ROWS, 0, 0, None, None)
+    return _waiting(content.state, content.next_row, batches, change, content.numbered)
 
 
 @contextmanager
@@ -283,11 +347,22 @@ def held_logs(key_path: Path, keys: Sequence[bytes]) -> Iterator[list[StreamLog]
 
 
 def _waiting(
-    state: LogState, next_row: int, batches: frozenset[str], rows: Callable[[int, int], pa.Table | None]
+    state: LogState,
+    next_row: int,
+    batches: frozenset[str],
+    change: LogChange | None,
+    numbered: Callable[[int, int], Numbered],
 ) -> Waiting:
     pending = state.pending
     first = pending.stop if pending is not None and pending.batch in batches else state.sent
-    return Waiting(rows(first, next_row), state.last)
+    if first >= next_row:
+        found = NO_ROWS
+    elif change is None or change.stop <= first:
+        found = numbered(first, next_row)
+    else:
+        first = max(first, change.first)
+        found = change.over(numbered(change.stop, next_row), first)
+    return Waiting(found, first, next_row, state.last, state.changed)
 
 
 def _write_all(handle: int, data: bytes) -> None:
@@ -297,13 +372,16 @@ def _write_all(handle: int, data: bytes) -> None:
 
 
 def _locked(folder: Path) -> int:
-    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        raise Busy("the table has a stream that is open already", hint="close that one first") from None
-    return handle
+    handle, until = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), time.monotonic()
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except OSError:
+            if time.monotonic() - until > OPENING_SECONDS:
+                os.close(handle)
+                raise Busy("the table has a stream that is open already", hint="close that one first") from None
+            time.sleep(0.01)
 
 
 @contextmanager

@@ -56,6 +56,8 @@ class Policy(ABC):
     """PUBLIC: when to send, and how much."""
 
     name: ClassVar[str]
+    sends_always: ClassVar[bool] = True
+    """Whether there is a batch at every tick."""
     rows_per_user: int = 1
 
     @cached_property
@@ -161,6 +163,7 @@ class Threshold(Timer):
     """
 
     name = "threshold"
+    sends_always = False
     rows: int = UNIT_ROWS
 
     @cached_property

@@ -21,13 +21,14 @@ from scumble.owner.inserting import arranged_rows
 from scumble.owner.ledger import Ledger
 from scumble.owner.loading import PAGE_ROWS
 from scumble.owner.spends import Spend, load_partition
+from scumble.owner.stream_changes import LogChange
 from scumble.owner.stream_log import StreamLog
 from scumble.owner.stream_policies import Policy
 from scumble.owner.streams import Behind, Clock, Stream
 from scumble.owner.versions import Versions
 from scumble.privacy.noise import encode_facts
 from scumble.types import Domain, arrow_schema, convert
-from scumble.wire.catalog import Table
+from scumble.wire.catalog import Streamed, Table
 from scumble.wire.charges import STREAM, Charge
 from scumble.wire.requests import Abandon, BeginLoad, Pay, RowLayout
 
@@ -37,9 +38,9 @@ PAYMENT_BYTES = 1 << 20  # of memory, for a load that brings no rows
 
 
 class Insert(Protocol):
-    """`Database.insert`: rows go into a table's tail, under a name that is taken once."""
+    """Rows go into a table's tail, under a name that is taken once."""
 
-    def __call__(self, table: str, rows: Any, *, capacity: int | None = None, batch: str | None = None) -> int: ...
+    def __call__(self, table: str, rows: Any, capacity: int | None, batch: str | None, streamed: Streamed) -> int: ...
 
 
 def open_stream(
@@ -64,7 +65,8 @@ def open_stream(
 class StreamTarget:
     """A table of an open database, as a stream's `Destination`.
 
-    `paying` holds the database for writing, and gives its ledger, brought up to the newest version.
+    `paying` holds the database for writing, and gives its ledger, brought up to the newest version; `held` holds it for
+    a transaction.
     """
 
     def __init__(
@@ -72,10 +74,12 @@ class StreamTarget:
         versions: Versions,
         table: Table,
         paying: Callable[[], AbstractContextManager[Ledger]],
+        held: Callable[[], AbstractContextManager[None]],
         insert: Insert,
+        is_made: Callable[[LogChange], bool],
     ) -> None:
         self._versions, self._id, self.name = versions, table.id, table.name
-        self._paying, self._insert = paying, insert
+        self._paying, self._insert, self.is_made, self.held = paying, insert, is_made, held
         self._paid: set[str] = set()
 
     @property
@@ -107,9 +111,9 @@ class StreamTarget:
             encode_rows(batch, layout, domains)
         return converted
 
-    def insert(self, rows: pa.Table, capacity: int, batch: str) -> None:
+    def insert(self, rows: pa.Table, capacity: int, batch: str, streamed: Streamed) -> None:
         table = self._table
-        self._insert(table.name, fitted(rows, table), capacity=capacity, batch=batch)
+        self._insert(table.name, fitted(rows, table), capacity, batch, streamed)
 
     def pay(self, stream: str, policy: Policy) -> None:
         if self._paid_name(stream, policy) in self._paid:

@@ -6,20 +6,22 @@ and what is asked of the enclave must not depend on it. `Database` (owner/databa
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scumble.errors import Busy, InvalidParameter, Stale
 from scumble.owner.custody import Custody
-from scumble.owner.key_file import logged_tables, streams_path
-from scumble.wire.catalog import Table
+from scumble.owner.key_file import log_files, logged_tables, streams_path
+from scumble.wire.catalog import Streamed, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from scumble.owner.ledger import Ledger
+    from scumble.owner.log_changes import LogChanges
+    from scumble.owner.stream_log import StreamLog
     from scumble.owner.stream_segments import Content
     from scumble.owner.streams import Behind, Stream, StreamStatus
     from scumble.privacy.budget import Exact
@@ -60,7 +62,10 @@ class Streaming(Custody):
         with self._alone():
             found = self._there(table)
             log = StreamLog(self._log_path(found.id), self._log_keys, found.id)
-            target = StreamTarget(self._versions, found, self._paying, self._insert_alone)
+            changes = self._log_changes
+            target = StreamTarget(
+                self._versions, found, self._paying, self._held_alone, self._inserted, changes.is_made
+            )
             stream = open_stream(target, log, terms, every, told, partial(self._streams.pop, found.id, None))
             self._streams[found.id] = stream
             return stream.start()
@@ -77,7 +82,7 @@ class Streaming(Custody):
         log = self._log(found.id) if found.id in self._logged else None
         if log is None or log.state is None:
             return None
-        return StreamStatus.of_log(found.name, log.state, log.next_row - log.state.sent)
+        return StreamStatus.of_log(found.name, log.state, log.alive)
 
     def waiting(self, table: str) -> "pa.Table | None":
         """SECRET: the rows that were written to a stream here and are not in the table yet; None if there are none."""
@@ -96,20 +101,23 @@ class Streaming(Custody):
         is still so with the newest, a restore or a TRUNCATE has taken that batch away. Within a transaction nobody else
         can have changed anything.
         """
-        if table.id not in self._logged:
+        names = log_files(self._streams_folder, table.id)
+        if names is None:
             return None
-        from scumble.owner.stream_log import waiting_in
+        found, catalog = self._log_changes.waiting_in(table, names), self._versions.catalog
+        lacks = None if any(found.last in run.batches for run in table.runs) else found.last
+        seen = catalog.version
+        if not self.in_transaction:
+            if lacks is not None and self._lacking.get(table.id) != (lacks, seen):
+                self._lacking[table.id] = lacks, seen
+                raise Stale("the table has changed", hint="ask again")
+            if found.changed is not None and found.changed > (catalog.restores, seen):
+                raise Stale("the table has changed", hint="ask again")
+        if found.rows is None:
+            return None
         from scumble.owner.stream_target import fitted
 
-        batches = frozenset(batch for run in table.runs for batch in run.batches)
-        stream = self._streams.get(table.id)
-        found = waiting_in(self._log(table.id), batches) if stream is None else stream.waiting_for(batches)
-        lacks = None if found.last in batches else found.last
-        seen = self._versions.catalog.version
-        if lacks is not None and not self.in_transaction and self._lacking.get(table.id) != (lacks, seen):
-            self._lacking[table.id] = lacks, seen
-            raise Stale("the table has changed", hint="ask again")
-        return None if found.rows is None else fitted(found.rows, table)
+        return fitted(found.rows, table)
 
     def close(self) -> None:
         for stream in list(self._streams.values()):
@@ -137,10 +145,22 @@ class Streaming(Custody):
         finally:
             self._turn.release()
 
-    def _insert_alone(self, table: str, rows: Any, *, capacity: int | None = None, batch: str | None = None) -> int:
-        """Insert a batch in a version of its own, once a transaction of another thread has ended."""
-        with self._alone():
-            return self.insert(table, rows, capacity=capacity, batch=batch)
+    @contextmanager
+    def _held_alone(self) -> Iterator[None]:
+        """A version of a stream's own, once a transaction of another thread has ended."""
+        with self._alone(), self.transaction():
+            yield
+
+    @contextmanager
+    def _logs_held(self) -> "Iterator[list[StreamLog]]":
+        with super()._logs_held() as logs:
+            for log in logs:
+                log.absorb(self._log_changes.is_made)
+            yield logs
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[None]:
+        """Make one version of all changes in a `with` block, or none if it fails."""
 
     @property
     @abstractmethod
@@ -148,7 +168,9 @@ class Streaming(Custody):
         """Whether a transaction is under way, by BEGIN or in a `with` block."""
 
     @abstractmethod
-    def insert(self, table: str, rows: object, *, capacity: int | None = None, batch: str | None = None) -> int:
+    def _inserted(
+        self, table: str, rows: object, capacity: int | None, batch: str | None, streamed: "Streamed | None"
+    ) -> int:
         """Insert rows into a table's tail: under the name of a batch, once."""
 
     def _log(self, table_id: str) -> "Content":
@@ -156,6 +178,12 @@ class Streaming(Custody):
         from scumble.owner.stream_log import read_log
 
         return read_log(self._log_path(table_id), self._log_keys, table_id)
+
+    @cached_property
+    def _log_changes(self) -> "LogChanges":
+        from scumble.owner.log_changes import LogChanges
+
+        return LogChanges(self._versions, self._streams_folder, lambda: self._log_keys, self._streams)
 
     def _log_path(self, table_id: str) -> Path:
         return Path(self._streams_folder, table_id)

@@ -14,6 +14,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, Self
@@ -30,9 +31,11 @@ from scumble.errors import (
     Unavailable,
     Unwitnessed,
 )
-from scumble.owner.stream_log import StreamLog, Waiting
+from scumble.owner.stream_changes import LogChange
+from scumble.owner.stream_log import StreamLog
 from scumble.owner.stream_policies import Beat, Collected, Heartbeat, Policy
 from scumble.owner.stream_segments import LogState, Pending
+from scumble.wire.catalog import Streamed
 
 __all__ = ["Behind", "Clock", "Destination", "Stream", "StreamBehind", "StreamStatus", "SystemClock"]
 
@@ -79,8 +82,17 @@ class Destination(Protocol):
         Called before each draw: after a restore, what was released may be released again, and costs again.
         """
 
-    def insert(self, rows: pa.Table, capacity: int, batch: str) -> None:
-        """Put a batch into the table, durably, with room for `capacity` rows; nothing if one of this name is there."""
+    def held(self) -> AbstractContextManager[object]:
+        """Hold the database for writing, so that no statement changes what waits; at the end, store what was done."""
+
+    def is_made(self, change: LogChange) -> bool:
+        """While it is held: whether a change of what waits counts."""
+
+    def insert(self, rows: pa.Table, capacity: int, batch: str, streamed: Streamed) -> None:
+        """While it is held, put a batch into the table, with room for `capacity` rows; `streamed` says when.
+
+        Nothing if one of this name is there.
+        """
 
 
 class StreamBehind(UserWarning):
@@ -222,16 +234,17 @@ class Stream:
             self._policy, self._is_told = policy, False
             self._remember()
 
-    def waiting_for(self, batches: frozenset[str]) -> Waiting:
-        """SECRET: the rows that a table with these batches lacks."""
-        return self._log.waiting_for(batches)
+    @property
+    def log(self) -> StreamLog:
+        """SECRET: what waits."""
+        return self._log
 
     def status(self) -> StreamStatus:
         """How it stands: what waits, what was sent when, and what went wrong."""
         return StreamStatus(
             self.table,
             {**self._policy.settings, "every": self._every},
-            self._log.waiting,
+            self._log.alive,
             self._is_behind,
             self._batches,
             _moment(self._last_sent or self._log.state.last_time),
@@ -272,7 +285,9 @@ class Stream:
                     self._pay()
                     collected, first = self._collected()
                     due = self._policy.due(collected, tick)
-                    if due is not None:
+                    if due is None:
+                        self._take_changes()
+                    else:
                         self._send(due, first)
             except LATER as error:
                 self._late, self._trouble = self._late + 1, error.message
@@ -302,38 +317,49 @@ class Stream:
         ), first
 
     def _send(self, beat: Beat, first: int) -> None:
-        """Record what is about to be sent, and send it. A heartbeat of dummies alone needs no record.
+        """Record what is about to be sent, and send it: whether it has a row or not.
 
-        A size that was drawn needs one even without a row: the next one must be drawn under another name, or two equal
-        sizes would tell that no row has come between them.
+        A batch without a row that could not be sent has to come later like any other, or its absence would tell. And
+        the next size must be drawn under another name, or two equal ones would tell that no row has come between them.
         """
-        if not beat.rows and not any(self._policy.cost):
-            self._insert(Pending(secrets.token_hex(16), first, first, beat.capacity))
-            return
         pending = Pending(self._log.state.batch, first, first + beat.rows, beat.capacity)
         self._log.record(pending=pending, batch=secrets.token_hex(16))
         self._finish()
 
-    def _finish(self) -> None:
-        """Send what is recorded as about to be sent."""
-        pending = self._log.state.pending
-        if pending is not None:
-            self._insert(pending)
-            self._log.sent(pending.batch, self._clock.now())
+    def _take_changes(self) -> None:
+        """Take over what statements of other processes have made of the rows that wait."""
+        if self._log.has_changes:
+            with self._destination.held():
+                self._log.absorb(self._destination.is_made)
 
-    def _insert(self, pending: Pending) -> None:
-        rows = self._log.rows(pending.first, pending.stop)
+    def _finish(self) -> None:
+        """Send what is recorded as about to be sent, unless a statement has dealt with it."""
+        if self._log.state.pending is None:
+            return
+        pending: Pending | None = None
         try:
-            self._destination.insert(
-                self._destination.empty() if rows is None else rows, pending.capacity, pending.batch
-            )
+            with self._destination.held():
+                self._log.absorb(self._destination.is_made)
+                pending = self._log.state.pending
+                if pending is not None:
+                    rows = self._log.rows(pending.first, pending.stop)
+                    empty = self._destination.empty()
+                    found = empty if rows is None else rows
+                    self._destination.insert(found, pending.capacity, pending.batch, self._streamed())
         except Unwitnessed as error:
             if not error.stored:
                 raise
             self._trouble = error.message
         else:
             self._trouble = None
-        self._batches, self._last_sent = self._batches + 1, self._clock.now()
+        if pending is not None:
+            self._batches, self._last_sent = self._batches + 1, self._clock.now()
+            self._log.sent(pending.batch, self._clock.now())
+
+    def _streamed(self) -> Streamed:
+        """What everybody may know of a batch that is sent now."""
+        every_ms = round(self._every * 1000) if self._policy.sends_always else None
+        return Streamed(int(self._clock.now()), every_ms)
 
     def _pay(self) -> None:
         if any(self._policy.cost):

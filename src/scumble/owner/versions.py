@@ -44,6 +44,7 @@ from scumble.wire.storage import Service
 __all__ = ["Versions", "begin", "check_opened"]
 
 T = TypeVar("T")
+Drafted = Callable[[Draft | None], None]
 
 TRIES = 5  # of a statement whose table keeps changing, and of a change
 LOCKED_SECONDS = 10.0  # to wait for an enclave to be told a new key
@@ -418,11 +419,26 @@ class Versions:
             self._catalog, self._views, self._unseen = opened.catalog, _views(opened), False
             self._changed()
 
-    def settle(self) -> None:
-        """Make the changes so far a version."""
+    def settle(self, drafted: Drafted | None = None) -> None:
+        """Make the changes so far a version; `drafted` is told which one before it is stored, or that there is none."""
         changes, self.unsettled = self.unsettled, 0
         if changes:
-            self.change(Settle(changes))
+            self.change(Settle(changes), drafted=drafted)
+        elif drafted is not None:
+            drafted(None)
+
+    def is_made(self, draft: Draft) -> bool:
+        """Whether a version was stored that was drafted by somebody who did not live to tell.
+
+        Whoever asks holds the database for writing, or knows that the version that is open is not an earlier one.
+        """
+        before = draft.restores, draft.version - 1, draft.previous
+        try:
+            opened = self._opened_since(before)
+        except Tampered:  # it is no descendant of what the draft would have followed: somebody has restored another
+            return False
+        self.take(opened, before)
+        return any(link.draft == draft for link in opened.links)
 
     def roll_back(self) -> None:
         """Give up the changes so far."""
@@ -433,8 +449,8 @@ class Versions:
                 self._unseen = True
                 self._look()
 
-    def change(self, request: Request[Any], successor: OwnerKey | None = None) -> bool:
-        """Have a version drafted, sign it, and go on with it; False if there was nothing to change.
+    def change(self, request: Request[Any], successor: OwnerKey | None = None, drafted: Drafted | None = None) -> bool:
+        """Have a version drafted, tell so, sign it, and go on with it; False if there was nothing to change.
 
         It is drafted again on top of a newer version, if that only changed the rights. A rekey is signed by the
         `successor`. If the answer to the signature is lost, this finds out whether the version was stored.
@@ -449,6 +465,8 @@ class Versions:
                 self._hash,
             ):
                 raise Tampered
+            if drafted is not None:
+                drafted(draft)
             try:
                 opened = self.session.commit(draft, (successor or self.key).signing_key())
             except Stale:

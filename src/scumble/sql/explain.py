@@ -4,6 +4,7 @@ All of it is for the asker. The provider sees the part that says so; the conditi
 """
 
 import html
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import prod
@@ -14,6 +15,7 @@ from scumble.sql.aggregate import AggregateQuery
 from scumble.sql.plan import TableAccess
 from scumble.sql.statement import Bound
 from scumble.types import Schema
+from scumble.wire.catalog import Streamed
 from scumble.wire.channel import PADDED_BYTES
 from scumble.wire.plan import Aggregates, RowColumns
 
@@ -76,6 +78,8 @@ class TableExplanation:
     answer_bytes: int
     enclave_conditions: list[str]
     owner_conditions: list[str]
+    streamed: Streamed | None = None
+    """When the last batch of a stream into the table was sent, if it has any: so old are the rows in it."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +178,7 @@ def _table(access: TableAccess, enclave: list[str], owner: list[str]) -> TableEx
         answer_bytes=answer_bytes,
         enclave_conditions=enclave,
         owner_conditions=owner,
+        streamed=paths.table.streamed,
     )
 
 
@@ -205,6 +210,8 @@ def _answer(access: TableAccess, schema: Schema) -> tuple[str, int, int]:
 def _table_lines(table: TableExplanation) -> list[tuple[int, str]]:
     how = f"by its index on {' and '.join(table.indexes)}" if table.indexes else "by a full oblivious scan"
     lines = [(0, f"{table.table}: {how} ({table.reason})")]
+    if table.streamed is not None:
+        lines.append((1, table.streamed.about(time.time())))
     lines += [
         (1, f"not by its index on {each.index}: that copy does not hold {', '.join(each.missing)}")
         for each in table.passed_over

@@ -12,7 +12,7 @@ from scumble.sql.changes import Change, Step
 from scumble.sql.explain import Explanation, page_ranges
 from scumble.sql.plan import RunScan
 from scumble.wire.catalog import LIVE, UNIT_ROWS, Table
-from scumble.wire.plan import columns_of
+from scumble.wire.plan import Assignment, columns_of
 
 __all__ = ["ChangeExplanation", "InsertExplanation", "RunExplanation", "StepExplanation", "explain_change"]
 
@@ -150,8 +150,21 @@ def explain_change(
         condition=None if keyed or not changes else changes[0].condition,
         steps=[_step(table, step, keyed=keyed) for step in steps],
         insert=None if room is None else _insert(table, room),
-        may_be_refused=any(any(step.output.assignments) for step in steps),
+        may_be_refused=any(
+            _may_not_fit(table, one) for step in steps for each in step.output.assignments for one in each
+        ),
     )
+
+
+def _may_not_fit(table: Table, one: Assignment) -> bool:
+    """Whether it depends on a row that a value fits its column: constants were checked before anything is sent."""
+    columns = table.schema.columns
+    match one.expression:
+        case None:
+            return False
+        case ("column", int(place)):
+            return columns[place].nullable and not columns[one.column].nullable
+    return True
 
 
 def _step(table: Table, step: Step, *, keyed: bool) -> StepExplanation:

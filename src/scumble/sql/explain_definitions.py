@@ -10,29 +10,46 @@ from fractions import Fraction
 from scumble.sql import definitions
 from scumble.sql.definitions import Definition
 from scumble.sql.explain import Explanation
-from scumble.wire.catalog import Catalog, Table
+from scumble.types import Column, parse_type
+from scumble.wire.catalog import LIVE, TAG_BYTES, Catalog, Table
 
 __all__ = ["DefinitionExplanation", "explain_definition"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DefinitionExplanation(Explanation):
-    """What a definition will show: `kind` says which it is. `tables` are those that CREATE TABLE AS reads."""
+    """What a definition will show: `kind` says which it is. `tables` are those that it fetches rows of.
+
+    `pages_read` and `bytes_read` are what else the enclave reads, and `pages_sealed` and `bytes_sealed` what it seals;
+    what it seals of rows that were fetched follows from their room, or the new index. `bytes_dropped` are the pages
+    that the provider is told to delete.
+    """
 
     seen: str
+    pages_read: int = 0
+    bytes_read: int = 0
+    pages_sealed: int = 0
+    bytes_sealed: int = 0
+    bytes_dropped: int = 0
 
     def _lines(self) -> list[tuple[int, str]]:
         lines = [(0, self.kind), (1, f"the provider sees: {self.seen}"), (1, "and never how many rows there are")]
+        read = f"reads {self.pages_read:,} pages, {self.bytes_read:,} bytes"
+        lines.append((1, f"{read}; seals {self.pages_sealed:,} pages, {self.bytes_sealed:,} bytes"))
+        if self.bytes_dropped:
+            lines.append((1, f"drops {self.bytes_dropped:,} bytes"))
         if self.tables:
-            lines += [(0, "its rows come from a query:"), *((depth + 1, text) for depth, text in self._query_lines())]
+            lines += [(0, "besides, rows are fetched:"), *((depth + 1, text) for depth, text in self._query_lines())]
+            lines.append((1, "and they are sealed, with dummies, in as many pages as their room or the index says"))
         return [*lines, (0, f"epsilon charged: {self.epsilon_charged}")]
 
 
 def explain_definition(
     definition: Definition, catalog: Catalog, epsilon: Fraction, query: Explanation | None = None
 ) -> DefinitionExplanation:
-    """What a definition will do that costs so much; `query` is what a table is made of."""
+    """What a definition will do that costs so much; `query` is what a table, or an index, is made of."""
     kind, seen = _kind_and_seen(definition, catalog, indexes=bool(epsilon))
+    pages_read, bytes_read, pages_sealed, bytes_sealed, bytes_dropped = _work(definition, catalog)
     return DefinitionExplanation(
         kind=kind,
         tables=[] if query is None else query.tables,
@@ -40,7 +57,42 @@ def explain_definition(
         beta=0 if query is None else query.beta,
         epsilon_charged=int(epsilon) if epsilon.denominator == 1 else float(epsilon),
         seen=seen,
+        pages_read=pages_read,
+        bytes_read=bytes_read,
+        pages_sealed=pages_sealed,
+        bytes_sealed=bytes_sealed,
+        bytes_dropped=bytes_dropped,
     )
+
+
+def _work(definition: Definition, catalog: Catalog) -> tuple[int, int, int, int, int]:
+    """The pages and bytes that are read, those that are sealed, and the bytes that are dropped."""
+    match definition:
+        case definitions.DroppedTable(name) | definitions.TruncatedTable(name) if name in catalog:
+            table = catalog.table(name)
+            return 0, 0, 0, 0, sum(map(table.run_bytes, table.runs))
+        case definitions.AddedColumn(name, column) if column.name not in catalog.table(name).schema:
+            added = Column(column.name, parse_type(column.type), column.nullable)
+            runs = [run for run in catalog.table(name).runs if run.columns is None]
+            size = sum(run.pages * (added.page_bytes(run.page_rows) + TAG_BYTES) for run in runs)
+            return 0, 0, sum(run.pages for run in runs), size, 0
+        case definitions.DroppedColumn(name, column) if column in catalog.table(name).schema:
+            return _without(catalog.table(name), catalog.table(name).schema.place(column))
+    return 0, 0, 0, 0, 0
+
+
+def _without(table: Table, gone: int) -> tuple[int, int, int, int, int]:
+    """All other columns of all runs are read and sealed anew; the live bytes too, where rows may have been deleted."""
+    pages = size = live_pages = live_bytes = 0
+    for run in table.runs:
+        held = [place for place in table.held(run) if place != gone]
+        pages += run.pages * len(held)
+        size += run.pages * sum(table.slot_bytes(place, run.page_rows) for place in held)
+        if run.has_dead:
+            live_pages += run.pages
+            live_bytes += run.pages * table.slot_bytes(LIVE, run.page_rows)
+    dropped = sum(map(table.run_bytes, table.runs))
+    return pages + live_pages, size + live_bytes, pages + live_pages, size + live_bytes, dropped
 
 
 def _kind_and_seen(definition: Definition, catalog: Catalog, *, indexes: bool) -> tuple[str, str]:

@@ -5,7 +5,6 @@ run at the owner's side, which alone sees text, constants and parameters.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from scumble.errors import BadQuery, UnsupportedQuery
@@ -20,27 +19,18 @@ from scumble.wire.catalog import Catalog
 __all__ = ["Bound", "Statement", "prepare"]
 
 
-def prepare(
-    sql: str, catalog: Catalog, evaluate: Evaluate | None = None, added_to: frozenset[str] = frozenset()
-) -> "Statement":
-    """Parse and plan a statement; `evaluate` runs a constant expression in DuckDB.
-
-    To the rows of the tables with the ids `added_to`, their owner will add others: the statement fetches rows of these.
-    """
+def prepare(sql: str, catalog: Catalog, evaluate: Evaluate | None = None) -> "Statement":
+    """Parse and plan a statement; `evaluate` runs a constant expression in DuckDB."""
     try:
-        return Statement(parse(sql), catalog, evaluate, added_to)
+        return Statement(parse(sql), catalog, evaluate)
     except RecursionError as error:
         raise UnsupportedQuery("the query is nested too deeply", hint="split it up with WITH") from error
 
 
-def _planned(
-    parsed: Parsed, catalog: Catalog, constants: Constants, added_to: frozenset[str]
-) -> AggregateQuery | RowQuery:
-    """Aggregates in the enclave if they can be, rows for DuckDB if not, or if there are rows that only it gets."""
+def _planned(parsed: Parsed, catalog: Catalog, constants: Constants) -> AggregateQuery | RowQuery:
+    """Aggregates in the enclave if they can be, rows for DuckDB if not."""
     scopes = scopes_of(parsed, catalog)
     refuse_unknown_columns(parsed, scopes)
-    if added_to and any(occurrence.table.id in added_to for scope in scopes for occurrence in scope.occurrences):
-        return replace(row_query(parsed, scopes, constants), direct=None)
     return aggregate_query(parsed, scopes, constants) or row_query(parsed, scopes, constants)
 
 
@@ -53,10 +43,7 @@ class Bound(NamedTuple):
 
 
 class Statement:
-    """A prepared statement, for one version of the catalog. `sql` is its text with named parameters, for DESCRIBE.
-
-    `added_to` are the ids of the tables to whose rows their owner adds some: rows of them are fetched.
-    """
+    """A prepared statement, for one version of the catalog. `sql` is its text with named parameters, for DESCRIBE."""
 
     __slots__ = (
         "_evaluate",
@@ -64,28 +51,21 @@ class Statement:
         "_needed",
         "_positional",
         "_replans",
-        "added_to",
         "catalog",
         "parsed",
         "query",
         "sql",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        parsed: Parsed,
-        catalog: Catalog,
-        evaluate: Evaluate | None,
-        added_to: frozenset[str] = frozenset(),
-    ) -> None:
-        self.parsed, self.catalog, self._evaluate, self.added_to = parsed, catalog, evaluate, added_to
+    def __init__(self, parsed: Parsed, catalog: Catalog, evaluate: Evaluate | None) -> None:
+        self.parsed, self.catalog, self._evaluate = parsed, catalog, evaluate
         self.sql = parsed.sql
         self._keys = parsed.keys
         numbers = [key for key in self._keys.values() if isinstance(key, int)]
         self._needed = max(numbers) + 1 if numbers else 0
         self._positional = self._needed if len(numbers) == len(self._keys) else -1
         constants = Constants(parsed.keys, evaluate)
-        self.query = _planned(parsed, catalog, constants, added_to)
+        self.query = _planned(parsed, catalog, constants)
         # Where a parameter is part of a constant expression or a pattern, the plan's shape depends on its value.
         self._replans = constants.open_expressions
 
@@ -108,7 +88,7 @@ class Statement:
 
     def _replanned(self, params: ParamValues) -> Bound:
         constants = Constants(self._keys, self._evaluate, params)
-        return self._bound(_planned(self.parsed, self.catalog, constants, self.added_to), params)
+        return self._bound(_planned(self.parsed, self.catalog, constants), params)
 
     def _bound(self, query: AggregateQuery | RowQuery, params: ParamValues) -> Bound:
         accesses = tuple([paths.access(params) for paths in query.paths])

@@ -8,8 +8,10 @@ the *tail*: runs without an index, which every query reads whole. What was chang
 
 import base64
 import html
+import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Self
 
@@ -20,6 +22,7 @@ from scumble.wire.lineage import Title
 TAG_BYTES = 16
 TALLY, LIVE = -2, -1
 """The place of a run's hidden column: a byte for each row, 0 once it was deleted. Where no layer has it, all are 1."""
+MOST_TIME = 1 << 40
 UNIT_ROWS = 256
 """An insert has room for a multiple of so many rows, which are a page."""
 
@@ -159,12 +162,42 @@ class Run:
         return cls(**{**fields, **read, "merged": tuple(fields.get("merged", ())), "tally": tally})
 
 
+@dataclass(frozen=True)
+class Streamed:
+    """PUBLIC: when the last batch of a stream was sent, in seconds since 1970 by its sender's clock, and how often.
+
+    Without `every_ms`, batches are not sent at fixed times.
+    """
+
+    time: int
+    every_ms: int | None = None
+
+    def about(self, now: float) -> str:
+        """How old the rows are, in words."""
+        moment = datetime.fromtimestamp(self.time, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        age = max(0, round(now - self.time))
+        sends = "a stream sends" + (" now and then" if self.every_ms is None else f" every {self.every_ms / 1000:g} s")
+        return f"rows as of {moment}, {age:,} s ago; {sends}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Self:
+        """The inverse; Tampered if these are no times."""
+        made = cls(**fields)
+        if not all(type(each) is int and 0 <= each < MOST_TIME for each in fields.values()):
+            raise Tampered
+        return made
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """PUBLIC: a name, a schema, and the runs.
 
     `terms` are indexes that were declared, each as `owner/indexes.py` reads it, its column first: batches that state no
-    others are indexed so. `comments` are what was said of columns, under their names.
+    others are indexed so. `comments` are what was said of columns, under their names. If a stream writes to it,
+    `streamed` says when its last batch was sent.
     """
 
     id: str
@@ -173,6 +206,7 @@ class Table:
     runs: tuple[Run, ...]
     terms: tuple[str, ...] = ()
     comments: tuple[tuple[str, str], ...] = ()
+    streamed: Streamed | None = None
 
     @cached_property
     def attributes(self) -> tuple[str | None, ...]:
@@ -222,7 +256,8 @@ class Table:
 
     def __repr__(self) -> str:
         indexed = ", ".join(attribute for attribute in self.attributes if attribute is not None) or "nothing"
-        return f"<Table {self.name}: {len(self.schema)} columns, capacity {self.capacity:,}, indexes on {indexed}>"
+        age = "" if self.streamed is None else f", {self.streamed.about(time.time())}"
+        return f"<Table {self.name}: {len(self.schema)} columns, capacity {self.capacity:,}, indexes on {indexed}{age}>"
 
     def _repr_html_(self) -> str:
         from scumble.index.kinds import decoded, is_known  # only a notebook needs it
@@ -251,6 +286,7 @@ class Table:
             "runs": [run.to_json() for run in self.runs],
             **({"terms": list(self.terms)} if self.terms else {}),
             **({"comments": dict(self.comments)} if self.comments else {}),
+            **({} if self.streamed is None else {"streamed": self.streamed.to_json()}),
         }
 
     @classmethod
@@ -265,7 +301,10 @@ class Table:
         if fields.get("row_bits", widths) != widths or fields.get("row_bytes", in_bytes) != in_bytes:
             raise Tampered
         terms, comments = tuple(fields.get("terms", ())), tuple(dict(fields.get("comments", {})).items())
-        table = cls(fields["id"], fields["name"], schema, tuple(map(Run.from_json, fields["runs"])), terms, comments)
+        runs, streamed = tuple(map(Run.from_json, fields["runs"])), None
+        if "streamed" in fields:
+            streamed = Streamed.from_json(fields["streamed"])
+        table = cls(fields["id"], fields["name"], schema, runs, terms, comments, streamed)
         if not table.is_right:
             raise Tampered
         return table

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scumble.errors import InvalidParameter
 from scumble.index.slack import SlackName
 from scumble.types import Domain, Schema, parse_domain
-from scumble.wire.catalog import Catalog
+from scumble.wire.catalog import Catalog, Streamed
 from scumble.wire.channel import SMALL_BYTES, padded
 from scumble.wire.charges import Charge
 from scumble.wire.grants import Grant
@@ -444,12 +444,13 @@ class Pay(Request[Draft | None], task="pay", by_analyst=True):
 class Build(Request[Draft | None], task="build", by_analyst=True):
     """Make the runs, and draft a version that has them; nothing if the one that is open has the batch already.
 
-    Within a transaction no version is drafted yet: `Settle` does that.
+    Within a transaction no version is drafted yet: `Settle` does that. A batch that a stream sends says when.
     """
 
     real_rows: int
     batch: str
     within: bool = False
+    streamed: Streamed | None = None
 
 
 class Abandon(Request[None], task="abandon", by_analyst=True):

@@ -9,7 +9,7 @@ losses are bounded by counting alone; `tests/owner/test_stream_policies.py` comp
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, cast
@@ -41,6 +41,15 @@ class _MemoryLog:
     @property
     def waiting(self) -> int:
         return self.next_row - self.state.sent
+
+    @property
+    def alive(self) -> int:
+        return self.waiting
+
+    has_changes = False
+
+    def absorb(self, made: object) -> None:
+        """Nobody changes what waits."""
 
     def append(self, rows: Sequence[object]) -> None:
         self.next_row += len(rows)
@@ -76,7 +85,13 @@ class _SeenTable:
     def pay(self, stream: str, policy: Policy) -> None:
         """Pay nothing: the money is not what is audited here."""
 
-    def insert(self, rows: Sequence[object], capacity: int, batch: str) -> None:
+    def held(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def is_made(self, change: object) -> bool:
+        return False
+
+    def insert(self, rows: Sequence[object], capacity: int, batch: str, streamed: object) -> None:
         assert len(rows) <= capacity  # noqa: S101  or rows were lost
         self.capacities.append(capacity)
 
