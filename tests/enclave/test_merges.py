@@ -523,6 +523,14 @@ def test_rows_are_gathered_as_a_load_would_have_sent_them() -> None:
             assert not live or made[-1] == (k != 2)
 
 
+def test_where_nothing_can_be_null_nothing_says_what_is() -> None:
+    storage, table = MemoryStorage(), table_of(*(["integer not null"] * 65))
+    table = with_run(storage, table, Run(name(0), name(1), None, 16, 16, None, ()), [((7,),) * 65] * 16)
+    found = Gathering(opened(storage, table), table, RowLayout(table.schema, ()), (), live=True)
+    (words,) = found.rows_of(table.runs[0])
+    assert words.tolist() == [[7] * 65 + [1]] * 16
+
+
 def test_ranks_that_only_the_owner_knows_are_not_gathered() -> None:
     table = table_of("double")
     rule = rank_rule(table.schema.columns[0].type, parse_domain("decimal:0:10:0.5"))
