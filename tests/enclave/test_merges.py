@@ -375,6 +375,15 @@ def test_a_flush_makes_a_batch_of_the_whole_tail(empty: OpenVersion, orders: tup
     assert {run.attribute for run in runs} == ({"c0"} if orders[0].columns is None else {"c0", None})
 
 
+def test_a_flush_ranks_rows_in_each_index(empty: OpenVersion) -> None:
+    orders = ORDER, replace(ORDER, attribute="c1")
+    rows = [row(key, value) for key, value in ((9, 3), (1, 60), (30, 0))]
+    made = flushed(load(empty, 1, rows), replace(REQUEST, orders=orders))
+    first, second = has(made)
+    assert first == sorted(rows, key=lambda each: each[0] or ())
+    assert second == sorted(rows, key=lambda each: each[1] or ())
+
+
 def test_a_flush_is_filled_up_to_a_page_and_nobody_adds_to_it(empty: OpenVersion) -> None:
     version = load(empty, 1, NULLS[0], capacity=16)
     flush = begin_flush(version, replace(REQUEST, page_rows=32))
