@@ -18,6 +18,7 @@ from scumble.enclave.grids import EarlierRuns, earlier_runs, tally_of
 from scumble.enclave.loads import begin_load, loaded
 from scumble.enclave.merges import merge, vacuumed
 from scumble.enclave.pages import LayerWriter
+from scumble.enclave.rows import Rows
 from scumble.enclave.versions import OpenVersion
 from scumble.errors import BadRows, Exists, InvalidParameter, Overdraft, Refused, ScumbleError, Stale
 from scumble.index.grid import NEW, Grid
@@ -530,6 +531,24 @@ def test_rows_are_gathered_as_a_load_would_have_sent_them() -> None:
             assert [bits & 0xFFFF_FFFF_FFFF_FFFF, bits >> 64] == [b % (1 << 64) for b in made[-3 - live : -1 - live]]
             assert made[-1 - live] == (91 if given[64] is None else k + 64)
             assert not live or made[-1] == (k != 2)
+
+
+def test_each_column_has_a_bit_that_says_what_is_null() -> None:
+    layout = RowLayout(table_of(*(["integer"] * 130)).schema, ())
+    rows = np.zeros((1, layout.words), np.int64)
+    for place in (0, 63, 64, 65, 127, 128):
+        rows[:] = 0
+        rows[0, layout.validity_offset + place // 64] = np.uint64(1 << place % 64).astype(np.int64)
+        assert [each for each in range(130) if sealing.validity(rows, layout, each)[0]] == [place]
+
+
+def test_rows_beyond_the_capacity_are_not_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "SEALED_ROWS", 16)
+    rows = Rows(MemoryStorage(), 1, 48)
+    rows.append(np.arange(144, dtype=np.int64).reshape(-1, 1))
+    made = Run(name(0), name(1), None, 80, 16, None, ())
+    pieces = [(first, piece[:, 0].tolist()) for first, piece in sealing._pieces(rows, made)]
+    assert pieces == [(page, list(range(16 * page, 16 * page + 16))) for page in range(5)]
 
 
 def test_where_nothing_can_be_null_nothing_says_what_is() -> None:
