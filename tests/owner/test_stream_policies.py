@@ -200,3 +200,7 @@ def test_terms_that_make_no_sense_are_refused(name: str, more: dict[str, object]
 
 def test_the_law_that_is_computed_is_a_law() -> None:
     assert abs(first_batches([3, 9, 15], 12, Fraction(1, 2)).sum() - 1) < ROUNDING
+
+
+def test_a_heartbeat_takes_users_for_rows() -> None:
+    assert Heartbeat(256).rows_per_user == 1
