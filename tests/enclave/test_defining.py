@@ -163,6 +163,7 @@ def _column(kind: str, *, nullable: bool = True) -> Schema:
         (_column("integer"), (0, 0)),
         (_column("integer", nullable=False), (-1, 1)),
         (_column("text(12)"), (*parse_type("text(12)").words_of("some"), 1)),
+        (_column("decimal(38,2)"), (*parse_type("decimal(38,2)").words_of(7), 1)),
         (_column("bigint"), (-(1 << 63), 1)),
         (_column("bigint"), ((1 << 63) - 1, 1)),
     ],
@@ -235,6 +236,8 @@ def test_a_column_with_an_index_or_alone_is_not_dropped(version: OpenVersion) ->
     refused(declared, DropColumn("t", "c1"), Exists)
     define(declared, DropColumn("t", "c2", ("c0 int:0:9",)))
     refused(version, DropColumn("Other", "c0"), InvalidParameter, "at least one")
+    two = opened(MemoryStorage(), table_of("integer", "integer"))
+    assert len(define(two, DropColumn("t", "c0")).catalog.table("t").schema) == 1
 
 
 def test_a_copy_in_the_order_of_loading_goes_when_another_has_all_columns() -> None:

@@ -18,6 +18,7 @@ from scumble.enclave.grids import EarlierRuns, earlier_runs, tally_of
 from scumble.enclave.loads import begin_load, loaded
 from scumble.enclave.merges import merge, vacuumed
 from scumble.enclave.pages import LayerWriter
+from scumble.enclave.rows import Rows
 from scumble.enclave.versions import OpenVersion
 from scumble.errors import BadRows, Exists, InvalidParameter, Overdraft, Refused, ScumbleError, Stale
 from scumble.index.grid import NEW, Grid
@@ -375,6 +376,15 @@ def test_a_flush_makes_a_batch_of_the_whole_tail(empty: OpenVersion, orders: tup
     assert {run.attribute for run in runs} == ({"c0"} if orders[0].columns is None else {"c0", None})
 
 
+def test_a_flush_ranks_rows_in_each_index(empty: OpenVersion) -> None:
+    orders = ORDER, replace(ORDER, attribute="c1")
+    rows = [row(key, value) for key, value in ((9, 3), (1, 60), (30, 0))]
+    made = flushed(load(empty, 1, rows), replace(REQUEST, orders=orders))
+    first, second = has(made)
+    assert first == sorted(rows, key=lambda each: each[0] or ())
+    assert second == sorted(rows, key=lambda each: each[1] or ())
+
+
 def test_a_flush_is_filled_up_to_a_page_and_nobody_adds_to_it(empty: OpenVersion) -> None:
     version = load(empty, 1, NULLS[0], capacity=16)
     flush = begin_flush(version, replace(REQUEST, page_rows=32))
@@ -521,6 +531,32 @@ def test_rows_are_gathered_as_a_load_would_have_sent_them() -> None:
             assert [bits & 0xFFFF_FFFF_FFFF_FFFF, bits >> 64] == [b % (1 << 64) for b in made[-3 - live : -1 - live]]
             assert made[-1 - live] == (91 if given[64] is None else k + 64)
             assert not live or made[-1] == (k != 2)
+
+
+def test_each_column_has_a_bit_that_says_what_is_null() -> None:
+    layout = RowLayout(table_of(*(["integer"] * 130)).schema, ())
+    rows = np.zeros((1, layout.words), np.int64)
+    for place in (0, 63, 64, 65, 127, 128):
+        rows[:] = 0
+        rows[0, layout.validity_offset + place // 64] = np.uint64(1 << place % 64).astype(np.int64)
+        assert [each for each in range(130) if sealing.validity(rows, layout, each)[0]] == [place]
+
+
+def test_rows_beyond_the_capacity_are_not_sealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "SEALED_ROWS", 16)
+    rows = Rows(MemoryStorage(), 1, 48)
+    rows.append(np.arange(144, dtype=np.int64).reshape(-1, 1))
+    made = Run(name(0), name(1), None, 80, 16, None, ())
+    pieces = [(first, piece[:, 0].tolist()) for first, piece in sealing._pieces(rows, made)]
+    assert pieces == [(page, list(range(16 * page, 16 * page + 16))) for page in range(5)]
+
+
+def test_where_nothing_can_be_null_nothing_says_what_is() -> None:
+    storage, table = MemoryStorage(), table_of(*(["integer not null"] * 65))
+    table = with_run(storage, table, Run(name(0), name(1), None, 16, 16, None, ()), [((7,),) * 65] * 16)
+    found = Gathering(opened(storage, table), table, RowLayout(table.schema, ()), (), live=True)
+    (words,) = found.rows_of(table.runs[0])
+    assert words.tolist() == [[7] * 65 + [1]] * 16
 
 
 def test_ranks_that_only_the_owner_knows_are_not_gathered() -> None:

@@ -141,6 +141,8 @@ def test_a_flush_takes_the_indexes_of_the_first_batch() -> None:
         ("k", 30, Fraction(3), None),
     ]
     assert _as_before(table(run(0, 64, None))) == []
+    later = table(replace(runs[2], index=None), replace(runs[3], index=indexes[3]))
+    assert [spec.epsilon for spec in _as_before(later)] == [Fraction(4)]
 
 
 def test_another_tail_has_another_name() -> None:

@@ -1,10 +1,12 @@
 """How spends add up: single cases of what the models of the ledger's other tests try at random."""
 
 from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from scumble.owner.composition import Account, Spent, TableCost, losses_before, with_losses
+from scumble.owner.composition import Account, Spent, TableCost, losses_before, row_costs, with_losses
 
 NOUGHT, ONE, TWO, THREE = map(Fraction, range(4))
 A, B, OTHER = ("group", "a"), ("group", "b"), ("other", "a")
@@ -146,3 +148,12 @@ def test_what_is_left_for_a_query() -> None:
 )
 def test_what_is_left_for_a_batch(limit: int, group: str, new_rows: bool, room: int) -> None:
     assert account().room_for_load(Fraction(limit), group, new_rows=new_rows) == Fraction(room)
+
+
+def test_a_row_has_lost_what_the_dearest_batch_has_of_each_release() -> None:
+    loads: list[Any] = [
+        SimpleNamespace(table_name=table, what=what, epsilon=Fraction(epsilon))
+        for table, what, epsilon in (("t", "k", 1), ("t", "k", 3), ("t", "k", 2), ("t", "v", 5), ("u", "k", 4))
+    ]
+    costs = row_costs(loads)
+    assert {name: (cost.presence, cost.change) for name, cost in costs.items()} == {"t": (8, 8), "u": (4, 4)}

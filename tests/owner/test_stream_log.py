@@ -440,3 +440,9 @@ def test_logs_beside_a_key_are_held_together(tmp_path: Path) -> None:
             StreamLog(tmp_path / "clinic.streams" / "aa", (KEY,), "aa")
     with held_logs(tmp_path / "other.key", (KEY,)) as logs:
         assert logs == []
+
+
+def test_the_key_of_a_segment_is_derived_as_it_was() -> None:
+    """Or no log could be read again: the tag of nothing under the nonce 0."""
+    cipher = cipher_of(bytes(range(32)), "ab" * 16, bytes(32))
+    assert cipher.encrypt(bytes(12), b"", None).hex() == "52931e45688c5fcbd8c46de3f5da5c6b"

@@ -200,3 +200,12 @@ def test_terms_that_make_no_sense_are_refused(name: str, more: dict[str, object]
 
 def test_the_law_that_is_computed_is_a_law() -> None:
     assert abs(first_batches([3, 9, 15], 12, Fraction(1, 2)).sum() - 1) < ROUNDING
+
+
+def test_a_heartbeat_takes_users_for_rows() -> None:
+    assert Heartbeat(256).rows_per_user == 1
+
+
+def test_half_of_a_threshold_s_epsilon_is_for_the_tests_and_half_for_the_size() -> None:
+    policy = Threshold(Fraction(3), 2, 256)
+    assert policy.size_epsilon == policy.test_epsilon == Fraction(3, 4)

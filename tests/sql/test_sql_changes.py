@@ -124,6 +124,8 @@ def test_what_a_column_becomes(value: str, column: str, assigned: tuple[Any, ...
         ("DELETE FROM t RETURNING id", "DELETE with RETURNING"),
         ("DELETE FROM t WHERE length(name) > 3", "tested obliviously"),
         ("DELETE FROM t WHERE nothing = 3", "there is no column"),
+        ("DELETE FROM t WHERE length(nothing) > 3", "there is no column"),
+        ("DELETE FROM t WHERE id IN (SELECT x FROM u)", "tested obliviously"),
         ("DELETE FROM t WHERE u.n = 3", "there is no column"),
         ("UPDATE t SET nothing = 3", "there is no column"),
         ("UPDATE t SET m = nothing", "there is no column"),
@@ -142,6 +144,12 @@ def test_what_a_column_becomes(value: str, column: str, assigned: tuple[Any, ...
 def test_what_cannot_be_done_is_refused(sql: str, error: str) -> None:
     with pytest.raises(QueryError, match=error):
         planned(sql)
+
+
+def test_the_first_word_of_another_statement_is_pointed_at() -> None:
+    with pytest.raises(UnsupportedQuery) as caught:
+        planned("INSERT INTO t VALUES (1)")
+    assert "\n  INSERT INTO t VALUES (1)\n  ^^^^^^\n" in str(caught.value)
 
 
 def test_names_and_aliases_of_the_table_are_taken() -> None:
@@ -200,6 +208,9 @@ def test_rows_are_counted_in_one_copy() -> None:
     assert change.rows(memoryview(np.arange(5, 5 + scans).tobytes())) == [5]
     moved = planned("UPDATE t SET n = 1 WHERE m < 50")
     assert moved.rows(memoryview(np.array([7]).tobytes())) == [7]
+    by_n = planned("UPDATE t SET id = 1 WHERE n = 3")
+    assert list(pages_of(by_n)) == ["t-n-0"]
+    assert by_n.rows(memoryview(np.array([7]).tobytes())) == [7]
 
 
 # --- by keys ---------------------------------------------------------------------------------------
@@ -238,6 +249,14 @@ def test_what_is_sent_is_as_long_for_fewer_keys_and_for_nulls(keys: list[int]) -
 
     assert sent(1, 2, 3) == sent(1, 2, 3, 4) == sent(None, 2, 3, 8) == sent(None, None, None)
     assert sent(1, 2) != sent(1, 2, 3)
+
+
+def test_every_key_is_looked_for() -> None:
+    change = keyed_change("UPDATE", TABLE, [N], [M], [((3, 1), (10, 1)), ((90, 1), (0, 0))])
+    (scan,) = [each for each in change.steps[0].scans if each.run.attribute == "n"]
+    assert scan.ranks == ((3, 3), (90, 90))
+    zero = keyed_change("UPDATE", TABLE, [N], [M], [((0, 1), (5, 1))])  # a key like any other
+    assert zero.bounds.tolist() == [0, 0, 5, 1]
 
 
 def test_keys_of_several_columns_are_tested_together() -> None:

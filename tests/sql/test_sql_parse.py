@@ -9,7 +9,7 @@ from sqlglot import exp
 from scumble.errors import BadQuery, QueryError, UnsupportedQuery
 from scumble.sql import RowQuery, prepare
 from scumble.sql.forbidden import reads_clock
-from scumble.sql.parse import _error_span, _reason, parse
+from scumble.sql.parse import _error_span, _reason, is_control, is_query, parse
 from scumble.sql.spans import Span, _underlined, bad, edited
 
 CATALOG = catalog_of(small_table())
@@ -246,3 +246,32 @@ def test_statements_end_with_any_number_of_semicolons() -> None:
 )
 def test_what_reads_the_clock_is_known(expression: str, does: bool) -> None:
     assert reads_clock(parse(f"SELECT {expression}").tree) is does
+
+
+@pytest.mark.parametrize(
+    ("rows", "after"),
+    [
+        ("SELECT a FROM u", ""),
+        ("SELECT a FROM u JOIN v ON u.x = v.x", ""),
+        ("VALUES (1), (2)", " ON CONFLICT (k) DO NOTHING"),
+        ("SELECT a FROM u JOIN v ON u.x = v.x", " on conflict (k) DO NOTHING"),
+    ],
+)
+def test_the_rows_of_an_insert_are_what_was_written(rows: str, after: str) -> None:
+    parsed = parse(f"INSERT INTO t {rows}{after}", change=True)
+    assert parsed.text_of(parsed.tree.expression) == rows
+
+
+def test_a_query_in_parentheses_is_the_query() -> None:
+    assert parse("((SELECT 1))").tree.key == "select"
+
+
+def test_the_first_word_tells_queries_and_controls_apart() -> None:
+    assert [is_query(text) for text in ("SELECT a", "DELETE FROM t", "", "'")] == [True, False, True, True]
+    assert [is_control(text) for text in ("BEGIN TRANSACTION", "SELECT commit", "", "'")] == [True, False, False, False]
+
+
+@pytest.mark.parametrize("name", ["read_anything", "pg_anything", "duckdb_anything"])
+def test_functions_that_begin_like_those_of_the_system_are_refused(name: str) -> None:
+    with pytest.raises(UnsupportedQuery, match="outside of the tables"):
+        parse(f"SELECT {name}(1)")

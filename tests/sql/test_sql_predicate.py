@@ -114,6 +114,7 @@ def bounded(*comparisons: tuple[Operator, Literal | Param], negated: bool = Fals
         ("n IN (1, 'a' || 'b')", None),
         ("n IN (1, CAST('2' AS VARCHAR))", None),  # DuckDB compares these as texts
         ("n IN (CAST('2' AS VARCHAR))", None),
+        ("n IN (NULL, CAST('2' AS VARCHAR))", None),
         ("s IN ('a', CAST('b' AS VARCHAR))", Leaf(1, Points(TEXT, (Literal("a"), Literal("b", typed=True))))),
         ("n IN (1, 'word')", None),  # no exact interval
         ("n = 1", bounded(("=", ONE))),

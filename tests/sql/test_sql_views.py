@@ -41,6 +41,11 @@ def test_views_that_are_read_stand_in_front(text: str, made: str) -> None:
     assert expanded(text, VIEWS) == made
 
 
+def test_a_function_is_no_view_of_its_name() -> None:
+    text = "SELECT * FROM range(3)"
+    assert expanded(text, {"range": A, "": A}) == text
+
+
 def test_without_views_nothing_is_read() -> None:
     assert expanded("SELECT FROM nothing that is SQL", {}) == "SELECT FROM nothing that is SQL"
 

@@ -65,6 +65,7 @@ ADDED = Layer("0c" * 16, 0, 6, (2,), ("00",))
         ([replace(RUN, based=2, layers=(replace(ADDED, pages=5),))], False),
         ([replace(RUN, based=2, layers=(replace(ADDED, columns=(1,)),))], False),
         ([replace(RUN, based=1, layers=(ADDED,))], False),
+        ([replace(RUN, based=1, layers=(replace(ADDED, columns=(1, 2), tag_hashes=("0", "1")),))], True),
         ([replace(RUN, based=0, layers=(replace(ADDED, columns=(0, 1, 2), tag_hashes=("0", "1", "2")),))], False),
         ([replace(RUN, based=4)], False),
         ([RUN, TAIL], True),
