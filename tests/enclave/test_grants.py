@@ -152,6 +152,7 @@ def test_every_request_but_those_above_may_come_from_an_analyst() -> None:
     assert {task for task, kind in Request.kinds.items() if not kind.needs_version} == {
         "create",
         "open",
+        "follow",
         "restore",
         "commit",
     }

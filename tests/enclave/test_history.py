@@ -275,7 +275,7 @@ def test_readers_are_kept_for_runs_that_are_still_there_under_the_same_key() -> 
     before = history.open(Open(None), None)
     reader = before.reader(RUN)
     assert reader[1].to_bytes() == Dummies.after(1).to_bytes()
-    assert history.open(Open(None), before).reader(RUN) is reader
+    assert history.open(Open(None), before).reader(RUN) == reader
     keys, _ = _handed_over(storage, before.manifest.hash, bytes(32))
     after = _history(storage, vault, EVE, bytes(32)).open(Open(None), before)
     assert after.readers == {}

@@ -19,6 +19,7 @@ from scumble.wire.requests import (
     Abandon,
     CheckChain,
     DropTable,
+    Follow,
     ForgetPlans,
     ListGrants,
     Open,
@@ -125,9 +126,16 @@ def test_what_is_visible_of_a_catalog_does_not_show_in_the_length_of_the_answer(
     owner.grant("bob", text_of(BOB), ["visits", "staff"])
     owner._versions.open_newest()
     before = max(event.number for event in made.transcript.events())
-    for who in (ADA, BOB):  # who remember what the owner does
-        made.session(who).ask(Open(owner._versions.anchor.seen))
-    owner._versions.open_newest()
+    seen = owner._versions.anchor.seen
+    for session in (made.session(ADA), made.session(BOB), owner._versions.session):  # who all remember the same
+        session.ask(Open(seen))
     events = [e for e in made.transcript.events() if e.number > before and e.kind == "answer"]
     assert len({e["bytes"] for e in events}) == 1
     assert len(events) == 3
+    for who in (ADA, BOB):
+        session = made.session(who)
+        session.ask(Open(None))
+        assert session.ask(Follow(seen)) is None
+    owner._versions.open_newest()
+    events = [e for e in made.transcript.events() if e.number > before and e.kind == "answer"]
+    assert len({e["bytes"] for e in (events[-1], events[-2], events[-4])}) == 1  # that nothing is new is short for all

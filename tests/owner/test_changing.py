@@ -22,7 +22,7 @@ def asked(keys: list[int | None]) -> tuple[list[int], str, list[int | None]]:
         seen.append((sql, params))
         return SimpleNamespace(fetchall=lambda: [(key,) for key in params if key is not None and key < 10])
 
-    changes: Any = Changes(None, None, Asking(lambda sql: None, run))  # type: ignore[arg-type, return-value]
+    changes: Any = Changes(None, None, Asking(lambda sql: None, run), None)  # type: ignore[arg-type, return-value]
     found = changes._matching(TABLE, ["k"], pa.table({"k": pa.array(keys, pa.int64())}))
     ((sql, params),) = seen
     return found, sql, params
@@ -49,6 +49,7 @@ def test_keys_are_asked_for_by_powers_of_two(keys: list[int | None], found: list
 
 
 def test_do_nothing_takes_a_key_of_one_column() -> None:
-    changes: Any = Changes(None, None, Asking(lambda sql: None, lambda sql, params: None))  # type: ignore[arg-type, return-value]
+    asking = Asking(lambda sql: None, lambda sql, params: None)  # type: ignore[arg-type, return-value]
+    changes: Any = Changes(None, None, asking, None)  # type: ignore[arg-type]
     with pytest.raises(UnsupportedQuery, match="one column"):
         changes._matching(TABLE, ["k", "v"], pa.table({"k": [1]}))

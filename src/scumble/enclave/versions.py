@@ -46,16 +46,12 @@ class OpenVersion:
         self.runs: dict[str, tuple[Table, Run]] = {
             run.id: (table, run) for table in self.catalog.tables for run in table.runs
         }
-        self.readers = {
-            name: (self._reader_of(name, reader), dummies)
-            for name, (reader, dummies) in self.readers.items()
-            if name in self.runs
-        }
+        self.readers = {name: self._kept(name, *known) for name, known in self.readers.items() if name in self.runs}
 
-    def _reader_of(self, name: str, reader: RunReader) -> RunReader:
+    def _kept(self, name: str, reader: RunReader, dummies: Dummies) -> tuple[RunReader, Dummies]:
         """A reader for a run as it is in this version, from one that has read it in another."""
         table, run = self.runs[name]
-        return reader if reader.run.layers == run.layers else reader.of(table, run)
+        return (reader if reader.run.layers == run.layers else reader.of(table, run)), dummies
 
     def reader(self, run: str) -> tuple[RunReader, Dummies]:
         """A run's reader, and where its dummies lie."""
