@@ -156,4 +156,7 @@ def test_a_row_has_lost_what_the_dearest_batch_has_of_each_release() -> None:
         for table, what, epsilon in (("t", "k", 1), ("t", "k", 3), ("t", "k", 2), ("t", "v", 5), ("u", "k", 4))
     ]
     costs = row_costs(loads)
-    assert {name: (cost.presence, cost.change) for name, cost in costs.items()} == {"t": (8, 8), "u": (4, 4)}
+    assert {name: (cost.presence, cost.change) for name, cost in costs.items()} == {
+        "t": (Fraction(8), Fraction(8)),
+        "u": (Fraction(4), Fraction(4)),
+    }
