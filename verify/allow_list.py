@@ -17,7 +17,8 @@ ENCLAVE = Path(__file__).parents[1] / "src" / "scumble" / "enclave"
 
 NUMPY = {
     # making and moving, by shape alone
-    *("empty", "empty_like", "zeros", "full", "ascontiguousarray", "concatenate", "frombuffer"),
+    *("empty", "empty_like", "zeros", "full", "ascontiguousarray", "broadcast_to", "concatenate"),
+    "frombuffer",
     # arithmetic and bits
     *("bitwise_and", "bitwise_or", "diff"),
     # types

@@ -65,25 +65,25 @@ def settled(*capacities: int) -> list[Run]:
     [
         ((), []),
         ((16,), []),
-        ((16, 16, 16), []),  # a few are left as they are
-        ((16, 16, 16, 16), [[0, 1, 2, 3]]),
-        ((800, 400, 200, 100), []),
-        ((900, 400, 200, 200), [[1, 2, 3]]),
-        ((900, 500, 200, 200), [[0, 1, 2, 3]]),
-        ((900, 401, 200, 200), [[2, 3]]),
-        ((800, 400, 200, 100, 100), [[0, 1, 2, 3, 4]]),
-        ((100, 800, 100, 400, 200), [[1, 3, 4, 0, 2]]),
-        ((1600, 100, 800, 100, 300), [[1, 3]]),
+        ((16, 16), []),  # a few are left as they are
+        ((16, 16, 16), [[0, 1, 2]]),
+        ((2700, 900, 300, 100), []),
+        ((2700, 800, 300, 100), [[1, 2, 3]]),
+        ((2600, 900, 300, 100), [[0, 1, 2, 3]]),
+        ((2700, 900, 200, 100), [[2, 3]]),
+        ((2601, 900, 300, 100), []),
+        ((100, 2400, 100, 900, 200), [[1, 3, 4, 0, 2]]),
+        ((9000, 100, 2700, 100, 900), [[1, 3]]),
     ],
 )
-def test_runs_are_merged_from_the_largest_that_the_others_are_as_large_as(
+def test_runs_are_merged_from_the_largest_that_the_others_are_half_as_large_as(
     capacities: tuple[int, ...], merged: list[list[int]]
 ) -> None:
     assert tiers(*settled(*capacities)) == merged
 
 
 def test_a_few_runs_are_left_and_more_of_the_tail() -> None:
-    assert (FEW, FEW_OF_TAIL) == (3, 8)
+    assert (FEW, FEW_OF_TAIL) == (2, 8)
     tail = [run(number, 256, None, tail=True) for number in range(9)]
     assert tiers(*tail[:8]) == []
     assert tiers(*tail) == [list(range(9))]
@@ -93,7 +93,7 @@ def test_a_few_runs_are_left_and_more_of_the_tail() -> None:
 
 def test_only_runs_whose_indexes_add_up_are_merged_by_the_policy() -> None:
     runs = settled(16, 16, 16, 16)
-    assert tiers(*runs[:3], replace(runs[3], tally=None)) == []
+    assert tiers(*runs[:2], *(replace(each, tally=None) for each in runs[2:])) == []
     assert tiers(*runs, run(9, 16, tally=None)) == [[0, 1, 2, 3]]
 
 

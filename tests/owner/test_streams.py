@@ -450,7 +450,8 @@ def test_closing_sends_nothing_and_keeps_the_rest(home: Home) -> None:
 
 def test_threads_write_while_one_sends(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = home.stream(every=0.005)
-    monkeypatch.setattr(stream, "_clock", SystemClock())
+    monkeypatch.setattr(stream, "_clock", clock := SystemClock())
+    monkeypatch.setattr(home.table, "clock", clock)
     stream.start()
 
     def writer(first: int) -> None:

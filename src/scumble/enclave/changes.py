@@ -288,8 +288,7 @@ def _whole(column: FetchedColumn, rows: int) -> tuple[Values, Mask]:
 
 def _chosen(mask: Mask, new: Values, old: Values) -> Values:
     """The new values where the mask is 1, and the old ones elsewhere."""
-    all_or_nothing = mask.astype(old.dtype)
-    np.negative(all_or_nothing, out=all_or_nothing)
+    all_or_nothing = -mask.astype(old.dtype)
     chosen: Values = old ^ new
     chosen &= all_or_nothing if old.ndim == 1 else all_or_nothing[:, None]
     chosen ^= old

@@ -167,7 +167,7 @@ class FetchedColumn:
         return self.type.ordered(self.values)
 
 
-_PLACE = np.dtype([("column", "<i4"), ("page", "<i8")])
+_PLACE = struct.Struct("<iq")
 
 
 class _Sealing:
@@ -188,10 +188,8 @@ class _Sealing:
         self.addresses = lru_cache(CACHED_ADDRESSES)(self._addresses)
 
     def _addresses(self, column: int, first_page: int, pages: int) -> list[tuple[bytes, bytes]]:
-        places = np.empty(pages, _PLACE)
-        places["column"], places["page"] = column, np.arange(first_page, first_page + pages)
-        packed, prefix = places.tobytes(), self._prefix
-        nonces = [packed[at : at + NONCE_BYTES] for at in range(0, len(packed), NONCE_BYTES)]
+        pack, prefix = _PLACE.pack, self._prefix
+        nonces = [pack(column, page) for page in range(first_page, first_page + pages)]
         return [(nonce, prefix + nonce) for nonce in nonces]
 
     def page_bytes(self, column: int) -> int:

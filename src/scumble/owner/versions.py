@@ -320,10 +320,12 @@ class Versions:
         try:
             anchor = self._remembered()
             seen = None if anchor is None else anchor.seen
-            if seen is None or seen != self.anchor.seen or self.witnesses.listed(self.key).places:
+            if seen is None or seen != self.anchor.seen:
                 self.take(self._opened_since(seen), seen)
             elif (opened := self.session.ask(Follow(seen, self._opening(seen).owner))) is not None:
                 self.take(opened, seen)
+            elif not self.witnesses.vouch(self.key, self._taken, self._opened_since):
+                self.take(self._opened_since(seen), seen)  # a witness has seen a later one
         except (Tampered, Refused):
             # The key was perhaps changed: by a rekey elsewhere, or by one here that failed half-way.
             if not self._read_changed_key() and self.key.next_root is None:
@@ -363,7 +365,8 @@ class Versions:
                 decoded(run.index)  # a corrupt one now
         if opened.policy:
             self.policies.learn(self.key, opened.policy, opened.owner)
-        self._catalog, self.owner, self.grant = opened.catalog, opened.owner.hex(), opened.grant
+        self._taken, self.grant, self.owner = opened, opened.grant, opened.owner.hex()
+        self._catalog = opened.catalog
         self.charges, self._hash, self._links = opened.charges, opened.hash, opened.links
         self.grants = opened.grants
         self.policy, self._views, self._unseen = opened.policy, _views(opened), self.unsettled > 0
